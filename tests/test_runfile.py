@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import re
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import deepwire
-from deepwire.data.text.corpus import naming_texts
+from deepwire.data.text.corpus import hinting_at_recipes
 from deepwire.data.text.files import MissingTextError, read_lines
 from deepwire.errors import UsageError
 from deepwire.runfile import CHANGEABLE, RunFile, completed, load_run_file
@@ -378,18 +378,11 @@ def test_what_cannot_be_exported_is_refused_before_it_is_trained(here: Path, wri
         load_run_file(path)
 
 
-def test_a_missing_text_is_named_with_the_line_that_names_it(tmp_path: Path) -> None:
-    (tmp_path / "run.yaml").write_text(
-        "data:\n  source: de\n  target: en\n  train:\n  - prefix: none/train\n  valid: none/valid.one\n"
-    )
-    loaded = load_run_file(tmp_path / "run.yaml")
-    naming = partial(naming_texts, loaded.config, loaded.origins)
-    for name, line in (("train.de", "4|5"), ("valid.one.en", "6")):
-        path = tmp_path / "none" / name
-        with pytest.raises(MissingTextError, match=rf"run\.yaml:({line}): {path}: no such file"), naming():
-            list(read_lines(path))
-    with pytest.raises(MissingTextError, match=rf"^{tmp_path}/other: no such file"), naming():
-        list(read_lines(tmp_path / "other"))
+def test_a_recipe_without_its_text_says_where_it_looks() -> None:
+    for origin, said in (("recipe demo:3", True), ("run.yaml:3", False)):
+        with pytest.raises(MissingTextError) as error, hinting_at_recipes({"data.train": origin}):
+            list(read_lines(Path("none/train.de")))
+        assert ("a recipe looks for its text below the current folder" in error.value.hint) == said
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import json
 import subprocess
 import sys
@@ -41,29 +40,6 @@ def test_the_json_report(corpus: Path, capsys: pytest.CaptureFixture[str], argum
     assert (report["pairs"], report["kept"]) == (5, 2)
 
 
-def test_rejects_are_written_whole_and_escaped(corpus: Path) -> None:
-    command = ["data", "check", "run.yaml", "--rejects"]
-    assert main([*command, "rejected.tsv"]) == 0
-    assert (corpus / "rejected.tsv").read_text().split("\n") == [
-        "corpus\tline\treason\tsource\ttarget",
-        "train/train\t3\tone_side_empty\t\tNothing.",
-        "train/train\t4\tone_side_empty\tEin\\tHund\\\\.\t",
-        "train/train\t5\tduplicate\tEin Hund.\tA dog.",
-        "",
-    ]
-    assert main([*command, "rejected.tsv.gz"]) == 0
-    packed = corpus / "rejected.tsv.gz"
-    assert gzip.decompress(packed.read_bytes()) == (corpus / "rejected.tsv").read_bytes()
-    packed.unlink()
-    assert main([*command, "none/rejected.tsv"]) == 2
-    assert main([*command, "."]) == 2
-    assert main([*command, "train.de"]) == 2
-    assert "Zwei Hunde." in (corpus / "train.de").read_text()
-    (corpus / "train.en").write_text("A dog.\n")
-    assert main([*command, "other.tsv"]) == 3
-    assert [path.name for path in corpus.glob("*tsv*")] == ["rejected.tsv"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -84,8 +60,6 @@ def test_rejects_are_written_whole_and_escaped(corpus: Path) -> None:
             3,
             "links: 2 lines, but the text has 5",
         ),
-        (["run.yaml", "data.train={prefix: train, alignments: links}", "--rejects", "links"], 2, "would be"),
-        (["run.yaml", "--rejects", "run.yaml"], 2, "is a text that is read"),
         (["missing.yaml"], 2, "missing.yaml: no such file"),
     ],
 )

@@ -10,7 +10,7 @@ from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare import prepared as preparation
 from deepwire.data.prepare.build import Progress
 from deepwire.data.prepare.prepared import Prepared
-from deepwire.data.text.corpus import naming_texts
+from deepwire.data.text.corpus import hinting_at_recipes
 from deepwire.errors import UsageError
 from deepwire.runfile import LoadedRunFile, load_run_file
 
@@ -59,5 +59,5 @@ def prepare(run: RunSettings, /, *, progress: Progress | None = None, **settings
     """
     loaded = load_settings(run, settings)
     config = loaded.config
-    with naming_texts(config, loaded.origins):
+    with hinting_at_recipes(loaded.origins):
         return preparation.prepare(config.data, seed=config.seed, progress=progress)

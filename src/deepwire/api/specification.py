@@ -263,11 +263,6 @@ def _notes(config: RunFile, scores: ValidationScores | None, prepared: Prepared)
     except DataError as error:
         yield f"data.test: {error.message}: training does without, evaluate needs it"
     yield from _learned_position_warnings(config, prepared)
-    if unseen := [kind for kind, count in prepared.placeholders.items() if not count]:
-        yield (
-            f"data.placeholders: no training pair has a placeholder of kind {', '.join(unseen)} on both "
-            "sides, so nothing is learned about them"
-        )
     if scores is not None:
         yield from scores.notes(_references(prepared, config.data))
 

@@ -14,7 +14,7 @@ from deepwire.api.prepare import RunSettings, load_settings
 from deepwire.api.specification import require_startable, training_spec
 from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
 from deepwire.data.prepare import prepared as preparation
-from deepwire.data.text.corpus import naming_texts
+from deepwire.data.text.corpus import hinting_at_recipes
 from deepwire.distributed.launch import join_process_group
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError, UsageError
@@ -290,7 +290,7 @@ def _specification(
     progress = None if quiet else _each_step_once()
 
     def specified() -> TrainingSpec:
-        with naming_texts(loaded.config, loaded.origins):
+        with hinting_at_recipes(loaded.origins):
             prepared = preparation.prepare(config.data, seed=config.seed, progress=progress)
             return training_spec(loaded, prepared, changes)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -19,7 +18,7 @@ from deepwire.errors import UsageError
 from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from deepwire.data.data_config import DataConfig
     from deepwire.data.filtering.selection import Checked
@@ -46,21 +45,19 @@ def check(
     ] = None,
     samples: Annotated[int, typer.Option(min=0, max=1000, help="Random pairs to show.")] = 5,
     seed: Annotated[int, typer.Option(help="Chooses the random pairs.")] = 1,
-    rejects: Annotated[
-        Path | None, typer.Option(help="Write every dropped pair here: corpus, line, reason, source, target.")
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Read all text of a run file, or one parallel text, and report what training would use.
 
     Examples: deepwire data check run.yaml; deepwire data check --source train.de --target train.en
     """
-    from deepwire.data.text.corpus import naming_texts
+    from deepwire.data.filtering.selection import check_corpora
+    from deepwire.data.text.corpus import hinting_at_recipes
     from deepwire.runfile import load_run_file
 
     forms = {"source_file": source, "target_file": target, "tsv": tsv, "jsonl": jsonl}
     files = {name: path for name, path in forms.items() if path is not None}
-    naming: AbstractContextManager[None] = nullcontext()
+    origins: Mapping[str, str] = {}
     if run_file is None:
         data = _data_of_files(files, columns, languages)
     elif "=" in run_file and files:
@@ -69,9 +66,10 @@ def check(
         raise UsageError("a run file says itself where its text is", "change it with data.KEY=VALUE")
     else:
         loaded = load_run_file(run_file, overrides or [])
-        data, naming = loaded.config.data, naming_texts(loaded.config, loaded.origins)
-    with naming:
-        checked = _checked(data, seed, samples, rejects, [] if run_file is None else [Path(run_file)])
+        data, origins = loaded.config.data, loaded.origins
+    with hinting_at_recipes(origins), ProgressLine(transient=False) as line:
+        show = partial(line.count, unit="pairs")
+        checked = check_corpora(data, seed=seed, samples=samples, on_progress=show)
     if as_json:
         record: dict[str, object] = {name: report.to_dict() for name, report in checked.reports.items()}
         if checked.mix:
@@ -114,20 +112,6 @@ def download(
         if not file.fetched:
             print(f"{file.path} is here already", file=sys.stderr)
         print(f"{file.sha256}  {file.path}")
-
-
-def _checked(
-    data: DataConfig, seed: int, samples: int, rejects: Path | None, read: Sequence[Path]
-) -> Checked:
-    """Check the text; dropped pairs are written to `rejects`, which is none of the files `read`."""
-    from deepwire.data.filtering.selection import check_corpora, checked_files, reject_file
-    from deepwire.io.output import check_output
-
-    if rejects is not None:
-        check_output(rejects, [*read, *checked_files(data)])
-    with ProgressLine(transient=False) as line, reject_file(rejects) if rejects else nullcontext() as add:
-        show = partial(line.count, unit="pairs")
-        return check_corpora(data, seed=seed, samples=samples, on_reject=add, on_progress=show)
 
 
 def _data_of_files(forms: dict[str, Path], columns: str | None, languages: str | None) -> DataConfig:
@@ -176,21 +160,12 @@ def _labels_of(forms: dict[str, Path]) -> list[str]:
 
 
 def _print_reports(checked: Checked, temperature: float) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
     from deepwire.data.batches.epoch_order import share_lines
-    from deepwire.data.filtering.filter_report import TextLine, report_lines
+    from deepwire.data.filtering.filter_report import report_lines
 
     lines = [
         line for role, report in checked.reports.items() for line in report_lines(role, report.to_dict())
     ]
     if checked.mix:
-        lines += [TextLine("plain", line) for line in share_lines(checked.mix, temperature)]
-    if not sys.stdout.isatty():
-        print("\n".join(line.text for line in lines))
-        return
-    styles = {"title": "bold", "plain": "", "warning": "yellow", "quiet": "dim"}
-    console = Console(highlight=False, soft_wrap=True)
-    for line in lines:
-        console.print(Text(line.text, styles[line.style]))
+        lines += share_lines(checked.mix, temperature)
+    print("\n".join(lines))

@@ -48,7 +48,6 @@ def _record(prepared: Prepared, seconds: float) -> dict[str, object]:
     return {
         "folder": str(prepared.folder),
         "reused": prepared.reused,
-        **({"replaced": prepared.replaced} if prepared.replaced else {}),
         "digest": prepared.digest,
         "seconds": round(seconds, 2),
         "pairs_per_second": None if prepared.reused else round(read / max(seconds, 1e-9)),
@@ -77,8 +76,9 @@ def _lines(prepared: Prepared, seconds: float) -> list[str]:
     from deepwire.data.batches.epoch_order import share_lines
     from deepwire.data.filtering.filter_report import printable, report_lines
 
-    reports = (report_lines(role, report, brief=True) for role, report in prepared.report.items())
-    lines = [line.text for report in reports for line in report]
+    lines = [
+        line for role, report in prepared.report.items() for line in report_lines(role, report, brief=True)
+    ]
     lines += share_lines(prepared.mix, prepared.temperature) if prepared.mix else []
     words, train = prepared.vocabularies, prepared.train
     sizes = f"{words.source.size:,} source, {words.target.size:,} target"
@@ -86,16 +86,12 @@ def _lines(prepared: Prepared, seconds: float) -> list[str]:
     tokens = train.tokens
     per_line = " and ".join(f"{count / len(train):.1f}" for count in tokens)
     lines.append(f"subwords: {tokens[0]:,} source, {tokens[1]:,} target ({per_line} a line)")
-    if prepared.placeholders:
-        counts = ", ".join(f"{kind} {count:,}" for kind, count in prepared.placeholders.items())
-        lines.append(f"symbols of data.placeholders: {counts}")
     read = _pairs_read(prepared)
     lines.append(
         "nothing changed: used again"
         if prepared.reused
         else f"prepared {read:,} pairs in {seconds:.1f} s ({read / max(seconds, 1e-9):,.0f} pairs/s)"
     )
-    lines += [printable(f"{prepared.replaced}; the text was prepared again")] if prepared.replaced else []
     lines.append(printable(f"folder: {prepared.folder}"))
     return lines
 

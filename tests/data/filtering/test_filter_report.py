@@ -12,7 +12,7 @@ from deepwire.data.data_config import DataConfig
 from deepwire.data.filtering.filter_report import CheckReport, printable, report_lines
 from deepwire.data.filtering.filters import REASON_IDS
 from deepwire.data.filtering.selection import check_corpora
-from deepwire.data.text.pairs import Pair, Reservoir
+from deepwire.data.text.pairs import Pair, PairBlock, Reservoir, Texts
 
 GERMAN = [
     "Ein",
@@ -40,9 +40,8 @@ def report_of(
     pairs: list[tuple[str, str]], labels: tuple[str, str] = ("de", "en"), **settings: Any
 ) -> CheckReport:
     report = CheckReport(["corpus"], labels, **settings)
-    kept = [Pair(number, source, target, 0) for number, (source, target) in enumerate(pairs, 1)]
-    lengths = np.array([[len(pair[side]) for pair in pairs] for side in (0, 1)], np.int32)
-    report.keep(0, lengths, kept)
+    sides = (Texts.of([pair[side].encode() for pair in pairs]) for side in (0, 1))
+    report.keep(PairBlock(0, np.arange(1, len(pairs) + 1), *sides))
     return report
 
 
@@ -202,23 +201,8 @@ def test_validation_text_is_only_refused_what_is_unusable_and_leaks_are_counted(
 def test_the_text_form_shows_lines_and_no_control_characters() -> None:
     report = report_of([("a\x1b[2Jb", "c")])
     report.drop(0, np.array([2]), np.array([REASON_IDS["one_side_empty"]], np.uint8))
-    text = "\n".join(line.text for line in report_lines("train", report.to_dict()))
+    text = "\n".join(report_lines("train", report.to_dict()))
     assert "train: 1 of 2 pairs kept (50.00%)" in text
     assert "dropped 1 one_side_empty (one side is empty or only spaces, the other is not): line 2" in text
     assert "a\ufffd[2Jb" in text
     assert printable("\u202eabc\r\t") == "\ufffdabc\ufffd\ufffd"
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("ko\u0308nnen", "NFC"),
-        ("100\u00a0km", "no-break spaces"),
-        ("Zu\u00adcker", "without width"),
-        ("können 100 km", ""),
-    ],
-)
-def test_characters_that_look_like_others_are_noticed(line: str, said: str) -> None:
-    report = report_of([(line, "yes"), ("Tag", "day")])
-    found = [warning for warning in report.warnings() if warning.startswith("de: ")]
-    assert [said in warning and "50.0%" in warning for warning in found] == [True] * bool(said)

@@ -8,10 +8,8 @@ import lzma
 import multiprocessing
 import os
 import random
-import threading
 import tracemalloc
 from collections.abc import Callable
-from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -364,7 +362,7 @@ def test_a_folder_of_an_earlier_version_is_made_again(folder: Path) -> None:
     early = {name: header[name] for name in ("digest", "corpora", "made_from")}
     (first.folder / "prepared.json").write_text(json.dumps(early, indent=1))
     again = prepare_now(folder)
-    assert "another version" in again.replaced
+    assert not again.reused
     assert (again.digest, files_of(again)) == (first.digest, whole)
 
 
@@ -420,25 +418,11 @@ def test_two_processes_at_once_make_it_once(folder: Path) -> None:
     assert leftovers(folder) == []
 
 
-def test_text_from_stdin(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "".join(f"{a}\t{b}\n" for a, b in zip(GERMAN, ENGLISH, strict=True))
-    for reused in (False, True):
-        monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(text.encode())))
-        made = prepare_now(folder, train={"tsv": "-"})
-        assert made.reused == reused
-        assert len(made.train) == COUNT
-        assert leftovers(folder) == []
-
-
-def test_text_from_a_pipe(folder: Path) -> None:
-    pipe = folder / "pipe"
-    os.mkfifo(pipe)
-    text = "".join(f"{line}\n" for line in GERMAN)
-    thread = threading.Thread(target=lambda: pipe.write_text(text, encoding="utf-8"))
-    thread.start()
-    made = prepare_now(folder, train={"source_file": str(pipe), "target_file": str(folder / "train.en")})
-    thread.join()
-    assert made.train.source_text(COUNT - 1) == GERMAN[COUNT - 1]
+def test_a_stream_is_refused(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    for corpus in ({"tsv": "-"}, {"tsv": str(folder / "pipe")}):
+        with pytest.raises(DataError, match="a stream cannot be prepared"):
+            prepare_now(folder, train=corpus)
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, NamedTuple
-from unicodedata import is_normalized
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +13,14 @@ from numpy.typing import NDArray
 from deepwire.config.counts import counted
 from deepwire.data.filtering.filters import REASON_NAMES, REASONS
 from deepwire.data.text.files import ReadNotes
-from deepwire.data.text.language_guess import (
-    guess_language,
-    is_known_language,
-    language_code,
-    script_shares,
-)
-from deepwire.data.text.pairs import Pair, Reservoir
+from deepwire.data.text.language_guess import guess_language, is_known_language, language_code
+from deepwire.data.text.pairs import Pair, PairBlock, Reservoir
 
 Report = dict[str, Any]
 """The report of a role as values that JSON can hold; see `CheckReport.to_dict`."""
 
 _EXAMPLES = 5
 _RESERVOIR = 1000
-_LONGEST_BIN = 4096
 _LARGE_DROP = 0.2
 _SAME_SIDES = 0.1
 _CORRELATION, _CORRELATION_PAIRS = 0.2, 200
@@ -40,22 +32,6 @@ _ANY_CLOSING, _APART = re.compile(rf"[{_CLOSING}]"), re.compile(rf"\S [{_CLOSING
 _MOSES = re.compile(r"&(?:apos|quot|amp|lt|gt|#\d+|bar);| @[-,./]@ ")
 _PIECES = re.compile(r"\S@@ |(?:^| )\u2581\S")
 _APART_SHARE, _MOSES_SHARE, _PIECES_SHARE = 0.5, 0.02, 0.1
-
-_NORMALIZED = "data.vocabulary.normalization nfkc reads them so"
-_ODD_CHARACTERS: Sequence[tuple[Callable[[str], object], str, str]] = (
-    (
-        lambda line: not is_normalized("NFC", line),
-        "have letters apart from their marks, not in Unicode's form NFC",
-        _NORMALIZED,
-    ),
-    (re.compile("[\u00a0\u2007\u202f]").search, "have no-break spaces, which are no spaces", _NORMALIZED),
-    (
-        re.compile("[\u00ad\u200b\u2060\ufeff]").search,
-        "have characters without width (U+00AD, U+200B, U+2060, U+FEFF)",
-        "take them out",
-    ),
-)
-"""Characters that look like others, or like none, and are different ones for a model."""
 
 
 def _language_warnings(labels: tuple[str, str], sides: Sequence[Sequence[str]]) -> list[str]:
@@ -98,12 +74,6 @@ def _share(lines: Sequence[str], sign: re.Pattern[str]) -> float:
     return sum(sign.search(line) is not None for line in lines) / len(lines)
 
 
-def _character_warnings(label: str, lines: Sequence[str]) -> Iterator[str]:
-    for is_odd, said, hint in _ODD_CHARACTERS:
-        if count := sum(bool(is_odd(line)) for line in lines):
-            yield f"{label}: {count / len(lines):.1%} of the lines {said}: {hint}"
-
-
 @dataclass
 class _Corpus:
     name: str
@@ -142,11 +112,8 @@ class CheckReport:
         self.notes = ReadNotes()
         self.dropped: dict[str, _Dropped] = {}
         self.also_in_training = 0
-        self.placeholders = Counter[str]()
         self._samples, self._raw = samples, raw
         self._reservoir = Reservoir(max(samples, _RESERVOIR), seed)
-        self._lengths = np.zeros((2, _LONGEST_BIN + 1), np.int64)
-        self._characters = [0, 0]
 
     def drop(self, corpus: int, numbers: NDArray[np.int64], reasons: NDArray[np.uint8]) -> None:
         """Counts dropped lines: their numbers, and why, as indices of `filters.REASON_NAMES`."""
@@ -160,15 +127,10 @@ class CheckReport:
                 lines = numbers[reasons == distinct[place]][:room].tolist()
                 dropped.examples += [(corpus, line) for line in lines]
 
-    def keep(self, corpus: int, lengths: NDArray[np.int32], pairs: Sequence[Pair]) -> None:
-        """Counts kept pairs; `lengths` are `[2, pairs]` characters of the sides."""
-        self.corpora[corpus].pairs += len(pairs)
-        self.corpora[corpus].kept += len(pairs)
-        for side, characters in enumerate(lengths):
-            self._characters[side] += int(characters.sum())
-            self._lengths[side] += np.bincount(
-                np.minimum(characters, _LONGEST_BIN), minlength=_LONGEST_BIN + 1
-            )
+    def keep(self, pairs: PairBlock) -> None:
+        """Counts kept pairs."""
+        self.corpora[pairs.corpus].pairs += len(pairs)
+        self.corpora[pairs.corpus].kept += len(pairs)
         self._reservoir.extend(pairs)
 
     @property
@@ -204,7 +166,6 @@ class CheckReport:
         if self.labels[0]:
             warnings += self._pair_warnings(sides)
         for label, lines in zip(self.labels, sides, strict=True):
-            warnings += _character_warnings(label, lines)
             warnings += _tokenised_warnings(label, lines) if self._raw else []
         if self.also_in_training:
             are = "is" if self.also_in_training == 1 else "are"
@@ -247,13 +208,9 @@ class CheckReport:
             side: {
                 "language": label,
                 "looks_like": guess_language(lines, self.labels),
-                "characters": characters,
-                "length": _length_statistics(lengths, characters),
-                "scripts": {script: round(share, 4) for script, share in script_shares(lines).items()},
+                "length": _length_statistics(lines),
             }
-            for side, label, lines, characters, lengths in zip(
-                ("source", "target"), self.labels, self._sides(), self._characters, self._lengths, strict=True
-            )
+            for side, label, lines in zip(("source", "target"), self.labels, self._sides(), strict=True)
         }
         dropped = {
             reason: {
@@ -281,7 +238,6 @@ class CheckReport:
             **sides,
             "repaired": asdict(self.notes),
             "also_in_training": self.also_in_training,
-            **({"placeholders": dict(self.placeholders)} if self.placeholders else {}),
             "warnings": self.warnings(),
             "samples": samples,
         }
@@ -297,30 +253,19 @@ def _length_correlation(pairs: Sequence[Pair]) -> float | None:
     return float(np.corrcoef(lengths.T)[0, 1])
 
 
-def _length_statistics(counts: NDArray[np.int64], characters: int) -> dict[str, float]:
-    """Mean, quantiles and maximum in characters; above 4096 they say 4096."""
-    total = int(counts.sum())
-    if total == 0:
+def _length_statistics(lines: Sequence[str]) -> dict[str, float]:
+    """Mean and quantiles in characters."""
+    if not lines:
         return {}
-    cumulated = np.cumsum(counts)
-    quantiles = {
-        name: int(np.searchsorted(cumulated, share * total))
-        for name, share in (("median", 0.5), ("p95", 0.95), ("p99", 0.99))
-    }
-    return {"mean": round(characters / total, 1), **quantiles, "max": int(np.flatnonzero(counts)[-1])}
+    lengths = list(map(len, lines))
+    median, most = np.quantile(lengths, (0.5, 0.95)).tolist()
+    return {"mean": round(float(np.mean(lengths)), 1), "median": median, "p95": most}
 
 
 _CONTROL = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F)), "\ufffd")
 
 
-class TextLine(NamedTuple):
-    """A line and how it may be emphasised."""
-
-    style: Literal["title", "plain", "warning", "quiet"]
-    text: str
-
-
-def report_lines(role: str, report: Report, *, brief: bool = False) -> list[TextLine]:
+def report_lines(role: str, report: Report, *, brief: bool = False) -> list[str]:
     """The report of `role` (`train`, `valid`, `test`): totals, reasons and lines, warnings, samples.
 
     Args:
@@ -330,38 +275,30 @@ def report_lines(role: str, report: Report, *, brief: bool = False) -> list[Text
     """
     read = counted(report["pairs"], "pair" if report["source"]["language"] else "line")
     share = report["kept"] / max(report["pairs"], 1)
-    lines = [TextLine("title", f"{role}: {report['kept']:,} of {read} kept ({share:.2%})")]
+    lines = [f"{role}: {report['kept']:,} of {read} kept ({share:.2%})"]
     several = len(report["corpora"]) > 1
     for corpus in report["corpora"] if several else ():
-        said = f"  {printable(corpus['name'])}: {corpus['kept']:,} of {corpus['pairs']:,}"
-        lines.append(TextLine("plain", said))
+        lines.append(f"  {corpus['name']}: {corpus['kept']:,} of {corpus['pairs']:,}")
     for reason, dropped in report["dropped"].items():
         places = [
-            f"{printable(place['corpus'])}:{place['line']}" if several else str(place["line"])
+            f"{place['corpus']}:{place['line']}" if several else str(place["line"])
             for place in dropped["examples"]
         ]
         more = ", ..." if dropped["count"] > len(places) else ""
         where = f"line{'s' if dropped['count'] > 1 else ''} {', '.join(places)}{more}"
         meaning = REASONS.get(reason, reason)
-        lines.append(TextLine("plain", f"  dropped {dropped['count']:,} {reason} ({meaning}): {where}"))
+        lines.append(f"  dropped {dropped['count']:,} {reason} ({meaning}): {where}")
     for side in (report["source"], report["target"]) if not brief else ():
         if side["language"]:  # text of one side has no source
-            lines.append(TextLine("plain", _side_line(side)))
-    lines += [TextLine("warning", f"  warning: {printable(warning)}") for warning in report["warnings"]]
+            figures = ", ".join(f"{name} {value:g}" for name, value in side["length"].items())
+            guessed = side["looks_like"]
+            looks = f"looks like {guessed}" if guessed else "its language cannot be told"
+            lines.append(f"  {side['language']}: characters a line: {figures}; {looks}")
+    lines += [f"  warning: {warning}" for warning in report["warnings"]]
     for pair in report["samples"] if not brief else ():
-        lines.append(TextLine("quiet", f"  {printable(pair['corpus'])}:{pair['line']}"))
-        lines += [
-            TextLine("plain", f"    {printable(text)}") for text in (pair["source"], pair["target"]) if text
-        ]
-    return lines
-
-
-def _side_line(side: dict[str, Any]) -> str:
-    shares = ", ".join(f"{script.lower()} {part:.1%}" for script, part in side["scripts"].items())
-    figures = ", ".join(f"{name} {value:g}" for name, value in side["length"].items())
-    guessed = side["looks_like"]
-    looks = f"looks like {guessed}" if guessed else "its language cannot be told"
-    return f"  {side['language']}: {side['characters']:,} characters; length {figures}; {shares}; {looks}"
+        lines.append(f"  {pair['corpus']}:{pair['line']}")
+        lines += [f"    {text}" for text in (pair["source"], pair["target"]) if text]
+    return list(map(printable, lines))
 
 
 def printable(text: str) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deepwire.data.data_config import FilterConfig, TextConfig
 from deepwire.data.parallel_map import ordered_map
 from deepwire.data.text.files import Raw, ReadNotes
-from deepwire.data.text.pairs import Pair, PairBlock, Texts, is_blank
+from deepwire.data.text.pairs import PairBlock, Texts, is_blank
 from deepwire.data.text.reader import Lines, RawBlock, Reader
 
 Digests = NDArray[np.uint64]
@@ -146,36 +146,29 @@ class FilteredBlock:
         numbers: `[lines]`: line numbers.
         reasons: Why each line is dropped.
         pairs: The pairs that are kept.
-        lengths: `[2, pairs]`: characters of the source and the target sides.
         digests: `[pairs]`: equal for equal pairs; empty unless asked for.
         notes: Repairs made when reading.
-        dropped: The other pairs; empty unless asked for.
         context_only: The dropped pairs that are context of later lines; None unless asked for.
     """
 
     numbers: NDArray[np.int64]
     reasons: Reasons
     pairs: PairBlock
-    lengths: NDArray[np.int32]
     digests: Digests
     notes: ReadNotes
-    dropped: list[Pair]
     context_only: PairBlock | None = None
 
-    def drop(self, chosen: NDArray[np.bool_], reason: int, *, show: bool) -> FilteredBlock:
-        """The block without the chosen of its pairs; `show` adds them to `dropped`."""
+    def drop(self, chosen: NDArray[np.bool_], reason: int) -> FilteredBlock:
+        """The block without the chosen of its pairs."""
         if not chosen.any():
             return self
         reasons, kept = self.reasons.copy(), ~chosen
         reasons[np.flatnonzero(reasons == 0)[chosen]] = reason
-        newly_dropped = [self.pairs[place] for place in np.flatnonzero(chosen).tolist()] if show else []
         return replace(
             self,
             reasons=reasons,
             pairs=self.pairs.take(kept),
-            lengths=self.lengths[:, kept],
             digests=self.digests[kept] if len(self.digests) else self.digests,
-            dropped=sorted([*self.dropped, *newly_dropped]),
             context_only=None
             if self.context_only is None
             else self.context_only.merged(self.pairs.take(chosen)),
@@ -187,7 +180,6 @@ def filter_blocks(
     filters: FilterConfig | TextConfig,
     *,
     digests: bool,
-    show_dropped: bool = False,
     documents: bool = False,
 ) -> Iterator[FilteredBlock]:
     """Reads corpora and filters them block by block, without looking for duplicates.
@@ -198,7 +190,6 @@ def filter_blocks(
         readers: One for each corpus.
         filters: Which pairs to drop; a `TextConfig` for monolingual text.
         digests: Whether to compute digests of the pairs.
-        show_dropped: Whether to return dropped pairs.
         documents: Whether to return dropped pairs that are context of others.
 
     Raises:
@@ -207,7 +198,7 @@ def filter_blocks(
     """
     corpora = (reader.blocks() for reader in readers)
     blocks = chain.from_iterable(map(_with_lines_before, corpora) if digests and documents else corpora)
-    arguments = (readers, filters, digests, show_dropped, documents)
+    arguments = (readers, filters, digests, documents)
     return ordered_map(_BlockFilter, arguments, blocks, serial=SERIAL_BLOCKS)
 
 
@@ -225,7 +216,6 @@ class _BlockFilter:
     readers: Sequence[Reader]
     filters: FilterConfig | TextConfig
     digests: bool
-    show_dropped: bool
     documents: bool
 
     def __call__(self, block: RawBlock) -> FilteredBlock:
@@ -240,20 +230,12 @@ class _BlockFilter:
         # An empty source ends a document, also in translation, where there is no target to look at.
         blank = np.fromiter(map(is_blank, lines.sources), np.bool_, len(reasons))
         context_only = ~kept & ~np.isin(reasons, _NOT_CONTEXT) & ~blank
-        dropped = []
-        if self.show_dropped:
-            dropped = [
-                Pair(lines.first + place, lines.sources[place], lines.targets[place], block.corpus)
-                for place in np.flatnonzero(~kept).tolist()
-            ]
         return FilteredBlock(
             np.arange(lines.first, lines.first + len(reasons)),
             reasons,
             pairs,
-            lines.lengths[:, kept],
             self._digests_of(block, lines, pairs, kept) if self.digests else digests_of([]),
             notes,
-            dropped,
             _block_of(lines, context_only, block.corpus) if self.documents else None,
         )
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,26 +13,28 @@ from numpy.typing import NDArray
 
 from deepwire.config.counts import counted
 from deepwire.data.batches.epoch_order import DirectionShare, shares
+from deepwire.data.batches.token_store import Links
 from deepwire.data.data_config import CorpusConfig, DataConfig, FilterConfig, Role, TextConfig
 from deepwire.data.filtering.filter_report import CheckReport
 from deepwire.data.filtering.filters import (
     REASON_IDS,
-    REASON_NAMES,
     Digests,
     DigestSet,
     FilteredBlock,
     filter_blocks,
 )
-from deepwire.data.filtering.word_alignments import WordAlignments
-from deepwire.data.text.corpus import corpus_files, directed, directions_of, reader
-from deepwire.data.text.pairs import Pair, PairBlock
-from deepwire.data.text.placeholders import kinds_in
+from deepwire.data.text.corpus import directed, directions_of, reader
+from deepwire.data.text.files import display, read_lines
+from deepwire.data.text.pairs import PairBlock
 from deepwire.errors import DataError
-from deepwire.io.output import open_output
 
 _LENIENT = FilterConfig(max_characters=1 << 30, max_ratio=1e9, drop_duplicates=False)
 """For validation and test text, which is only refused what cannot be used at all."""
 _PAIRS_BETWEEN_REPORTS = 10_000
+_ALIGNMENT = re.compile(r"\s*(?:\d{1,6}-\d{1,6}(?:\s+|\Z))*")
+_LINK = re.compile(r"(\d+)-(\d+)")
+_MAX_WORDS = 1 << 16
+_FORM_HINT = "write a line for each line of the text, as 0-0 1-2: source word, hyphen, target word, from 0"
 
 
 class Selection:
@@ -86,13 +87,10 @@ class Selection:
                 raw=data.vocabulary.type in ("bpe", "unigram"),
             )
 
-    def read(
-        self, *, show_dropped: bool = False, progress: Callable[[int], None] | None = None
-    ) -> Iterator[FilteredBlock]:
+    def read(self, progress: Callable[[int], None] | None = None) -> Iterator[FilteredBlock]:
         """Reads all corpora: blocks of lines with the pairs that are kept; the others are counted.
 
         Args:
-            show_dropped: Whether `FilteredBlock.dropped` is wanted.
             progress: Hears about every 10,000 pairs how many are read.
 
         Raises:
@@ -104,14 +102,13 @@ class Selection:
             [reader(corpus, self._data, number) for number, corpus in enumerate(self.corpora)],
             self._filters,
             digests=self._data.text is None and self._data.filters.drop_duplicates,
-            show_dropped=show_dropped,
             documents=self._data.context.used,
         ):
             corpus = block.pairs.corpus
             seen = self._seen.get(self.directions[corpus])
             if seen is not None:
                 known = ~seen.add(block.digests)
-                block = block.drop(known, REASON_IDS["duplicate"], show=show_dropped)
+                block = block.drop(known, REASON_IDS["duplicate"])
             self._of(corpus).notes.add(block.notes)
             dropped = block.reasons != 0
             self.drop(corpus, block.numbers[dropped], block.reasons[dropped])
@@ -120,10 +117,9 @@ class Selection:
             if progress is not None and before // _PAIRS_BETWEEN_REPORTS < read // _PAIRS_BETWEEN_REPORTS:
                 progress(read)
 
-    def keep(self, pairs: PairBlock, lengths: NDArray[np.int32]) -> None:
-        """Counts pairs that were kept; `lengths` are `[2, pairs]` characters."""
-        renumbered = replace(pairs, corpus=self._places[pairs.corpus])
-        self._of(pairs.corpus).keep(renumbered.corpus, lengths, renumbered)
+    def keep(self, pairs: PairBlock) -> None:
+        """Counts pairs that were kept."""
+        self._of(pairs.corpus).keep(replace(pairs, corpus=self._places[pairs.corpus]))
 
     def drop(self, corpus: int, numbers: NDArray[np.int64], reasons: NDArray[np.uint8]) -> None:
         """Counts dropped lines of a corpus; `reasons` are indices of `filters.REASON_NAMES`."""
@@ -134,10 +130,6 @@ class Selection:
         seen = other._seen.get(self.directions[corpus])
         if seen is not None:
             self._of(corpus).also_in_training += int(seen.contains(digests).sum())
-
-    def count_placeholders(self, pairs: PairBlock) -> None:
-        """Counts the symbols of pairs that were kept, as the store has them."""
-        self._of(pairs.corpus).placeholders.update(kinds_in(pairs.source.data.decode()))
 
     def reports(self) -> dict[str, CheckReport]:
         """The reports, by role or by role and direction (`train en-de`)."""
@@ -165,7 +157,73 @@ class Selection:
         return self._reports[self.directions[corpus]]
 
 
-OnReject = Callable[[str, str, Pair, str], None]
+class WordAlignments:
+    """The alignments of some corpora, in step with the pairs that are kept; corpora may have none."""
+
+    def __init__(self, corpora: Sequence[CorpusConfig]) -> None:
+        self._files = {
+            number: _AlignmentFile(corpus)
+            for number, corpus in enumerate(corpora)
+            if corpus.alignments is not None
+        }
+
+    def of(self, pairs: PairBlock) -> Links:
+        """The links of the next pairs of a corpus.
+
+        Raises:
+            DataError: A line is no alignment, or of words that the pair has not, or is missing.
+        """
+        file = self._files.get(pairs.corpus)
+        if file is None:
+            return Links(np.zeros(0, np.int64), np.zeros(len(pairs), np.int64))
+        sides = pairs.source.strings(), pairs.target.strings()
+        links = [
+            file.links(number, (len(source.split()), len(target.split())))
+            for number, source, target in zip(pairs.numbers.tolist(), *sides, strict=True)
+        ]
+        sizes = np.fromiter(map(len, links), np.int64, len(links))
+        flat = np.array([each for alignment in links for link in alignment for each in link], np.int64)
+        return Links(flat, sizes)
+
+    def finish(self, lines: Sequence[int]) -> None:
+        """Raises a DataError where a file has more or fewer lines than the text of its corpus."""
+        for number, file in self._files.items():
+            file.require_lines(lines[number])
+
+
+class _AlignmentFile:
+    def __init__(self, corpus: CorpusConfig) -> None:
+        assert corpus.alignments is not None
+        self._name, self._read = display(corpus.alignments), 0
+        self._lines: Iterator[object] = iter(read_lines(corpus.alignments))
+
+    def links(self, number: int, words: tuple[int, int]) -> list[tuple[int, int]]:
+        """The links of a line, sorted; both sides have so many words."""
+        line = ""
+        while self._read < number:
+            following = next(self._lines, None)
+            if following is None:
+                raise DataError(
+                    f"{self._name}: {self._read} lines, and the text has line {number}", _FORM_HINT
+                )
+            self._read, line = self._read + 1, str(following)
+            if not _ALIGNMENT.fullmatch(line):
+                bad = next((part for part in line.split() if not _LINK.fullmatch(part)), line.strip())
+                raise DataError(f"{self._name}:{self._read}: no alignment: {bad[:40]!r}", _FORM_HINT)
+        links = {(int(source), int(target)) for source, target in _LINK.findall(line)}
+        for source, target in links:
+            if source >= min(words[0], _MAX_WORDS) or target >= min(words[1], _MAX_WORDS):
+                raise DataError(
+                    f"{self._name}:{number}: {source}-{target}, but the pair has {words[0]} and {words[1]} "
+                    "words",
+                    _FORM_HINT,
+                )
+        return sorted(links)
+
+    def require_lines(self, wanted: int) -> None:
+        have = self._read + sum(1 for _ in self._lines)
+        if have != wanted:
+            raise DataError(f"{self._name}: {have} lines, but the text has {wanted}", _FORM_HINT)
 
 
 class Checked(NamedTuple):
@@ -180,22 +238,11 @@ class Checked(NamedTuple):
     mix: list[DirectionShare]
 
 
-def checked_files(data: DataConfig) -> list[Path]:
-    """Every file that `check_corpora` reads; a DataError where a side of a prefix does not exist."""
-    files: list[Path] = []
-    for role in data.corpora():
-        for corpus in directed(data, role):
-            files += corpus_files(corpus, data)
-            files += [] if corpus.alignments is None else [corpus.alignments]
-    return files
-
-
 def check_corpora(
     data: DataConfig,
     *,
     seed: int = 1,
     samples: int = 5,
-    on_reject: OnReject | None = None,
     on_progress: Callable[[str, int], None] | None = None,
 ) -> Checked:
     """Reads and filters every text of `data` once, in a run with directions once for each direction.
@@ -207,7 +254,6 @@ def check_corpora(
         data: The data section of a run.
         seed: Chooses the sample pairs.
         samples: How many random pairs a report shows.
-        on_reject: Called with role, corpus name, pair and reason for every dropped pair.
         on_progress: Called with role and pairs read so far, about every 10,000 pairs.
 
     Raises:
@@ -222,13 +268,9 @@ def check_corpora(
     for role, selection in selections.items():
         progress = None if on_progress is None else partial(on_progress, role)
         alignments = WordAlignments(selection.corpora)
-        for block in selection.read(show_dropped=on_reject is not None, progress=progress):
-            selection.keep(block.pairs, block.lengths)
+        for block in selection.read(progress):
+            selection.keep(block.pairs)
             alignments.of(block.pairs)
-            if on_reject is not None:
-                label = selection.corpora[block.pairs.corpus].label
-                for pair, reason in zip(block.dropped, block.reasons[block.reasons != 0], strict=True):
-                    on_reject(role, label, pair, REASON_NAMES[reason])
             if role != "train":
                 selection.count_seen(block.pairs.corpus, block.digests, training)
         alignments.finish([selection.lines(number) for number in range(len(selection.corpora))])
@@ -240,31 +282,3 @@ def check_corpora(
     weights = [corpus.weight for corpus in training.corpora]
     mix = shares(data.languages, kept, weights, training.directions, data.sampling_temperature)
     return Checked(reports, mix)
-
-
-_ESCAPES = {ord("\\"): "\\\\", ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
-
-
-@contextmanager
-def reject_file(path: Path) -> Iterator[OnReject]:
-    """Opens a TSV file for dropped pairs, which has its name only once it is complete.
-
-    The file is compressed where its ending says so. Tabs, line ends and backslashes in a text are written as
-    `\\t`, `\\n`, `\\r` and `\\\\`. Pairs that cannot be used as text are written as far as they were read.
-
-    Raises:
-        UsageError: the file cannot be written there.
-        ResourceError: nothing can be written there.
-    """
-    with open_output(path) as file:
-
-        def write(*fields: str) -> None:
-            line = "\t".join(field.translate(_ESCAPES) for field in fields)
-            # JSON can hold halves of characters, UTF-8 cannot.
-            file.write(line.encode(errors="replace").decode() + "\n")
-
-        def add(role: str, corpus: str, pair: Pair, reason: str) -> None:
-            write(f"{role}/{corpus}", str(pair.line), reason, pair.source, pair.target)
-
-        write("corpus", "line", "reason", "source", "target")
-        yield add

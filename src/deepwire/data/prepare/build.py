@@ -12,8 +12,7 @@ from deepwire.data.batches.epoch_order import Permutation, mix, tempered
 from deepwire.data.batches.token_store import StoreWriter
 from deepwire.data.data_config import DataConfig
 from deepwire.data.filtering.filters import REASON_IDS, Digests, FilteredBlock
-from deepwire.data.filtering.selection import Selection
-from deepwire.data.filtering.word_alignments import WordAlignments
+from deepwire.data.filtering.selection import Selection, WordAlignments
 from deepwire.data.prepare.packing import BlockRows
 from deepwire.data.prepare.temporary_pairs import (
     Chunk,
@@ -142,7 +141,7 @@ class Builder:
         blocks = []
         with self._temporary_pairs(VALID) as pairs_file:
             for block in self._filter(self._valid, pairs_file):
-                self._valid.keep(block.pairs, block.lengths)
+                self._valid.keep(block.pairs)
                 blocks.append((block.pairs.corpus, block.digests))
         self._valid.require_some()
         return pairs_file, blocks
@@ -152,7 +151,7 @@ class Builder:
 
     def _filter(self, selection: Selection, pairs_file: TemporaryPairs) -> Iterator[FilteredBlock]:
         """Read and filter; pass on what is kept, and write it to the file."""
-        for block in selection.read(progress=lambda read: self._report_progress("reading pairs", read, None)):
+        for block in selection.read(lambda read: self._report_progress("reading pairs", read, None)):
             pairs_file.add(block.pairs, block.context_only)
             yield block
 
@@ -248,9 +247,7 @@ class Builder:
         for result in self._cut(pairs_file, selection):
             yield result
             if training:  # where some are too long; all of the validation text is counted
-                selection.keep(result.pairs, result.lengths)
-            if training and self._data.placeholders:
-                selection.count_placeholders(result.stored)
+                selection.keep(result.pairs)
             too_long = np.full(len(result.too_long), REASON_IDS["too_long"], np.uint8)
             selection.drop(result.pairs.corpus, result.too_long, too_long)
             done += len(result.pairs) + len(too_long)

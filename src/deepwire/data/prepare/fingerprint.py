@@ -8,15 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from deepwire.data.data_config import CorpusConfig, DataConfig, Role
+from deepwire.data.data_config import STDIN, CorpusConfig, DataConfig, Role
 from deepwire.data.text.corpus import corpus_files, directed
-from deepwire.data.text.files import read_bytes
+from deepwire.data.text.files import display, read_bytes
 from deepwire.data.vocabulary import existing
 from deepwire.data.vocabulary_config import ExistingConfig, SubwordNmtConfig
 from deepwire.errors import DataError, DeepwireError
@@ -82,12 +81,12 @@ class FileDigests:
             self._known = known if isinstance(known, dict) else {}
 
     def digest(self, path: Path) -> str:
-        """BLAKE2b of the bytes of a file; a DataError where it cannot be read."""
+        """BLAKE2b of the bytes of a file; a DataError where it cannot be read, or is a stream."""
+        if path == STDIN or path.is_fifo() or path.is_char_device():
+            raise DataError(f"{display(path)}: a stream cannot be prepared", "write it to a file first")
         try:
             with path.open("rb") as file:
                 status, now = os.fstat(file.fileno()), time.time()
-                if not stat.S_ISREG(status.st_mode):
-                    raise DataError(f"{path}: is not a regular file")
                 known = self._known.get(str(path.absolute()))
                 if isinstance(known, list) and known[:2] == [status.st_size, status.st_mtime_ns]:
                     return str(known[2])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from deepwire.data.prepare.fingerprint import (
     read_checked,
     write_checked,
 )
-from deepwire.data.text.corpus import corpus_files, directed, directions_of, is_stream, with_streams_copied
+from deepwire.data.text.corpus import directed, directions_of
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DataError, ModelError, ResourceError, UsageError
 from deepwire.io.atomic import disk_errors, new_folder, write_json
@@ -58,7 +57,6 @@ class Prepared:
         temperature: The temperature of the sampling of directions.
         corpora: Names of the training corpora, in the order of `train.parts`.
         context: The previous sentences in front of each sentence.
-        replaced: The fault of an earlier folder of the same text, in whose place this one was made.
     """
 
     folder: Path
@@ -73,15 +71,6 @@ class Prepared:
     temperature: float = 1.0
     corpora: tuple[str, ...] = ()
     context: ContextConfig = NO_CONTEXT
-    replaced: str = ""
-
-    @property
-    def placeholders(self) -> dict[str, int]:
-        """How many symbols of each kind the training text has; empty without `data.placeholders`."""
-        counts = Counter[str]()
-        for report in self.report.values():
-            counts.update(report.get("placeholders", {}))
-        return dict(counts)
 
     @property
     def model_sizes(self) -> tuple[int, int, int]:
@@ -122,13 +111,13 @@ def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) ->
         ResourceError: there is no room.
     """
     progress = progress or (lambda *_: None)
-    with _write_errors(data.prepared), with_streams_copied(data) as files:
+    with _write_errors(data.prepared):
         progress("reading files", 0, None)
         digests = _known_digests(data)
-        description = describe(files, digests)
+        description = describe(data, digests)
         digest = digest_of(description)
         folder = data.prepared / f"{_named_after(data)}-{digest[:12]}"
-        prepared, fault = _reuse(folder, files, digest)
+        prepared, _ = _reuse(folder, data, digest)
         data.prepared.mkdir(parents=True, exist_ok=True)
         digests.save()
         if prepared is not None:
@@ -137,19 +126,16 @@ def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) ->
             folder.with_name(f".{folder.name}.lock"),
             busy=lambda _: progress("waiting for another process that prepares the same", 0, None),
         ):
-            prepared, fault_now = _reuse(folder, files, digest)
+            prepared, fault = _reuse(folder, data, digest)
             if prepared is not None:
                 return prepared
-            fault = fault or fault_now
             if fault:
                 progress(f"{fault}; the text is prepared again", 0, None)
-            _build(folder, files, description, seed, progress)
-        prepared, fault_now = _reuse(folder, files, digest)
+            _build(folder, data, description, seed, progress)
+        prepared, fault = _reuse(folder, data, digest)
     if prepared is None:
-        raise ResourceError(
-            f"{folder}: changed while it was prepared: {fault_now}", "run the same command again"
-        )
-    return replace(prepared, reused=False, replaced=fault)
+        raise ResourceError(f"{folder}: changed while it was prepared: {fault}", "run the same command again")
+    return replace(prepared, reused=False)
 
 
 def text_digest(data: DataConfig) -> str:
@@ -164,15 +150,9 @@ def text_digest(data: DataConfig) -> str:
 
 
 def preparation_digest(data: DataConfig) -> str | None:
-    """The `Prepared.digest` of the text if it is prepared now; nothing is prepared, and no stream is read.
-
-    None where a file is a stream, or cannot be read.
-    """
+    """The `Prepared.digest` of the text if it is prepared now; None where a file cannot be read."""
     digests = _known_digests(data)
-    corpora = [corpus for role in ("train", "valid") for corpus in directed(data, role)]
     try:
-        if any(is_stream(path) for corpus in corpora for path in corpus_files(corpus, data)):
-            return None
         digest = digest_of(describe(data, digests))
     except DataError:
         return None

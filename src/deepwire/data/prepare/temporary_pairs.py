@@ -142,7 +142,6 @@ class Segmented(NamedTuple):
 
     Attributes:
         pairs: The kept pairs.
-        lengths: `[2, kept pairs]`: characters of the sides.
         source: The pieces of the kept pairs.
         target: Likewise.
         too_long: Line numbers of the others, a side of which has too many pieces.
@@ -150,7 +149,6 @@ class Segmented(NamedTuple):
     """
 
     pairs: PairBlock
-    lengths: NDArray[np.int32]
     source: Segmentation
     target: Segmentation
     too_long: NDArray[np.int64]
@@ -196,8 +194,6 @@ class _Segmenter:
 
     def __call__(self, chunk: Chunk) -> Segmented:
         pairs = read_chunk(self._path, chunk)
-        sides = pairs.source.strings(), pairs.target.strings()
-        lengths = np.array([list(map(len, side)) for side in sides], np.int32)
         read = pairs if self._symbols == "none" else with_symbols(pairs)
         source = self._vocabularies.source.segment(read.source.strings())
         target = self._vocabularies.target.segment(read.target.strings())
@@ -207,7 +203,6 @@ class _Segmenter:
         stored = read if self._symbols == "stored" else pairs
         return Segmented(
             pairs.take(kept),
-            lengths[:, kept],
             source.take(kept),
             target.take(kept),
             pairs.numbers[~kept],

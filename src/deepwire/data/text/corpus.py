@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import count, takewhile
 from pathlib import Path
 
-from deepwire.config.section import Section
 from deepwire.data.data_config import STDIN, CorpusConfig, DataConfig, Role, serves
 from deepwire.data.languages import Direction
 from deepwire.data.text.files import (
     MissingTextError,
     ReadNotes,
-    display,
     existing_text,
     find_text,
-    open_raw,
     read_bytes,
 )
 from deepwire.data.text.pairs import Pair
 from deepwire.data.text.reader import JsonReader, Reader, TextReader, TsvReader
-from deepwire.errors import DataError
 
 PAIR = "{pair}"
 """Stands in a prefix for the two languages, as `de-en` or `en-de`."""
@@ -198,7 +193,7 @@ def corpus_files(corpus: CorpusConfig, data: DataConfig) -> list[Path]:
     except MissingTextError as fault:
         hint = "a corpus that is not for all directions names its own: directions: [...]"
         hint = f"{fault.hint}; {hint}" if fault.hint else hint
-        raise MissingTextError(f"{fault.message}, needed for {direction}", hint, fault.path) from None
+        raise MissingTextError(f"{fault.message}, needed for {direction}", hint) from None
 
 
 def require_files(data: DataConfig, role: Role) -> None:
@@ -209,52 +204,6 @@ def require_files(data: DataConfig, role: Role) -> None:
                 next(read_bytes(path), b"")  # says what is wrong with it
 
 
-_FIELDS = ("source_file", "target_file", "tsv", "jsonl")
-
-
-@contextmanager
-def with_streams_copied(data: DataConfig) -> Iterator[DataConfig]:
-    """`data` with every stream replaced by a file in `data.prepared`, which goes when the block is left.
-
-    Errors raised inside name the stream, not the copy.
-    """
-    names: dict[str, str] = {}
-    with ExitStack() as copies:
-        changes: dict[str, object] = {
-            role: [_with_copies(corpus, data, copies, names) for corpus in corpora]
-            for role, corpora in data.corpora().items()
-            if role != "test"
-        }
-        try:
-            yield data.model_copy(update=changes) if names else data
-        except DataError as fault:
-            for copy, name in names.items():
-                fault.message = fault.message.replace(copy, name)
-            raise
-
-
-def is_stream(path: Path) -> bool:
-    """Whether a path names something that can be read but once."""
-    return path == STDIN or path.is_fifo() or path.is_char_device()
-
-
-def _with_copies(
-    corpus: CorpusConfig, data: DataConfig, copies: ExitStack, names: dict[str, str]
-) -> CorpusConfig:
-    changes: dict[str, object] = {}
-    for field in _FIELDS:
-        path: Path | None = getattr(corpus, field)
-        if path is not None and is_stream(path):
-            copy = data.prepared / f".stream-{os.getpid()}-{len(names)}"
-            copies.callback(copy.unlink, missing_ok=True)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            with copy.open("wb") as file, open_raw(path) as stream:
-                shutil.copyfileobj(stream, file)
-            names[str(copy)] = display(path)
-            changes[field] = copy
-    return corpus.model_copy(update={**changes, "name": corpus.label}) if changes else corpus
-
-
 _OF_A_RECIPE = (
     "a recipe looks for its text below the current folder (demo: that of the repository); "
     "change to it, or name your own text with data.train=PREFIX and data.valid=PREFIX"
@@ -262,39 +211,16 @@ _OF_A_RECIPE = (
 
 
 @contextmanager
-def naming_texts(settings: Section, origins: Mapping[str, str]) -> Iterator[None]:
-    """Puts in front of a MissingTextError where the settings name the text.
+def hinting_at_recipes(origins: Mapping[str, str]) -> Iterator[None]:
+    """Says of a missing text that a recipe names where recipes look for theirs.
 
     Args:
-        settings: All of a run, with a section `data`.
-        origins: Where each value was written, by dotted key.
+        origins: Where each setting was written, by dotted key.
     """
     try:
         yield
     except MissingTextError as error:
-        origin = None if error.path is None else _origin(error.path, settings, origins)
-        if origin is None:
-            raise
-        hint = _OF_A_RECIPE if origin.startswith("recipe ") else error.hint
-        raise MissingTextError(f"{origin}: {error.message}", hint) from None
-
-
-def _origin(path: Path, settings: Section, origins: Mapping[str, str]) -> str | None:
-    for key, origin in origins.items():
-        value: object = settings if key.startswith("data.") else None
-        for name in key.split("."):  # up to the value, or to a list in front of it
-            value = getattr(value, name, value) if isinstance(value, Section) else value
-        for text in _paths(value):
-            if text.parent == path.parent and (text == path or path.name.startswith(f"{text.name}.")):
-                return origin
-    return None
-
-
-def _paths(value: object) -> Iterator[Path]:
-    if isinstance(value, Path):
-        yield value
-    elif isinstance(value, Section):
-        yield from _paths(list(vars(value).values()))
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _paths(item)
+        named = [origin for key, origin in origins.items() if key.startswith(("data.train", "data.valid"))]
+        if any(origin.startswith("recipe ") for origin in named):
+            error.hint = _OF_A_RECIPE
+        raise

@@ -106,11 +106,7 @@ def read_raw(path: Path) -> Iterator[Raw]:
 
 
 class MissingTextError(DataError):
-    """A text is not there; `path` is its name, where it is known."""
-
-    def __init__(self, message: str, hint: str = "", path: Path | None = None) -> None:
-        super().__init__(message, hint)
-        self.path = path
+    """A text is not there."""
 
 
 def find_text(prefix: Path, ending: str) -> Path:
@@ -119,10 +115,7 @@ def find_text(prefix: Path, ending: str) -> Path:
     if path is not None:
         return path
     missing, suffixes = prefix.with_name(f"{prefix.name}.{ending}"), ", ".join(COMPRESSED_SUFFIXES)
-    hint = _near_names(missing)
-    if prefix.is_file():
-        hint = f"a prefix has no ending: name {prefix.stem} in place of {prefix.name}"
-    raise MissingTextError(f"{missing}: no such file (also tried {suffixes})", hint, missing)
+    raise MissingTextError(f"{missing}: no such file (also tried {suffixes})", _near_names(missing))
 
 
 def existing_text(prefix: Path, ending: str) -> Path | None:
@@ -298,7 +291,7 @@ def open_raw(path: Path) -> Iterator[io.BufferedIOBase]:
             raise DataError(f"{path}: is a directory, not a text file")
         raw = path.open("rb", buffering=0)
     except FileNotFoundError:
-        raise MissingTextError(f"{path}: no such file", _near_names(path), path) from None
+        raise MissingTextError(f"{path}: no such file", _near_names(path)) from None
     except (OSError, ValueError) as fault:
         reason = fault.strerror if isinstance(fault, OSError) else str(fault)
         raise DataError(f"{path}: cannot open: {reason}") from None

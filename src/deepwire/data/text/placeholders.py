@@ -221,14 +221,6 @@ def symbols_in(text: str) -> Counter[str]:
     return Counter(_SYMBOL.findall(text))
 
 
-def kinds_in(text: str) -> dict[str, int]:
-    """How many symbols of each kind a text has."""
-    counts = dict.fromkeys(KINDS, 0)
-    for symbol, count in symbols_in(text).items():
-        counts[list(KINDS)[SYMBOLS.index(symbol) // SYMBOLS_PER_KIND]] += count
-    return counts
-
-
 def has_letters(text: str) -> bool:
     """Whether there is anything but placeholders, figures and signs, and so something to translate."""
     return any(map(str.isalpha, _replaced(text, [(each, "") for each in find_placeholders(text)])))
