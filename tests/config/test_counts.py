@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from deepwire.config.counts import Count, Duration, parse_bytes, parse_count
+from deepwire.config.counts import Count, Duration, parse_count
 from deepwire.config.section import Section
 
 
@@ -65,20 +65,3 @@ def test_a_length_is_written_as_it_is_read(amount: int, unit: str) -> None:
 @given(st.integers(-(10**15), 10**15))
 def test_every_whole_number_is_its_own_count(number: int) -> None:
     assert parse_count(number) == parse_count(str(number)) == parse_count(f"{number:_}") == number
-
-
-def test_sizes_in_bytes():
-    written = ["0", "1500", "500M", "500mb", " 1.5G ", "1.1k", "0.5", "2kB"]
-    assert [parse_bytes(text) for text in written] == [
-        0,
-        1500,
-        500_000_000,
-        500_000_000,
-        1_500_000_000,
-        1100,
-        0,
-        2000,
-    ]
-    for text in ("", "M", "-1", "1T", "1e9", "1 G"):
-        with pytest.raises(ValueError, match="must be a size such as 500M or 4G"):
-            parse_bytes(text)

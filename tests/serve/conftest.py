@@ -25,11 +25,9 @@ from deepwire.data.vocabulary_config import BpeConfig
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.serve.access import Hosts, Token, bind
-from deepwire.serve.model_pool import ModelPool
-from deepwire.serve.prometheus_metrics import Metrics
+from deepwire.serve.model_pool import ModelPool, ServedModel, load_pool
 from deepwire.serve.request import Limits
 from deepwire.serve.routes import Site
-from deepwire.serve.served_model import ServedModel, load_served_model
 from deepwire.serve.server import RequestMiddleware, Server
 from deepwire.serve.service import Service
 
@@ -102,16 +100,14 @@ class Running:
         token: str | None,
         hosts: Hosts | None,
         site: Callable[[Service], Site] | None,
-        prefix: str,
     ) -> None:
         models = served_model if isinstance(served_model, ModelPool) else ModelPool([served_model])
-        self.service = Service(models, limits, Metrics())
+        self.service = Service(models, limits)
         guard = RequestMiddleware(
             self.service,
             None if token is None else Token(token),
             hosts,
             None if site is None else site(self.service),
-            prefix,
         )
         self.server = Server(guard, self.service)
         self.bound = bind("127.0.0.1", 0)
@@ -174,12 +170,11 @@ def running(
     hosts: Hosts | None = None,
     *,
     site: Callable[[Service], Site] | None = None,
-    prefix: str = "",
     **limits: float,
 ) -> Iterator[Running]:
     """A server that ends with the block; patient with clients that a busy machine delays."""
     seconds = dict.fromkeys(("header_seconds", "body_seconds", "request_seconds", "drain_seconds"), 600.0)
-    server = Running(served_model, Limits.model_validate({**seconds, **limits}), token, hosts, site, prefix)
+    server = Running(served_model, Limits.model_validate({**seconds, **limits}), token, hosts, site)
     try:
         yield server
     finally:
@@ -193,7 +188,7 @@ class Held(ServedModel):
     """A model that waits until it may translate, and fails on some texts."""
 
     def __init__(self, served_model: ServedModel) -> None:
-        super().__init__(served_model.load(), served_model.name)
+        super().__init__(served_model._translator, served_model.name)
         self.free = threading.Event()
         self.batches: list[list[str]] = []
 
@@ -205,6 +200,12 @@ class Held(ServedModel):
         return super().translate(requests, lengths, search)
 
 
+def serve(folder: Path) -> ServedModel:
+    """A stored model as a server has it."""
+    (model,) = load_pool([str(folder)], "cpu", "fp32", settings={}, warn=print)._models
+    return model
+
+
 @pytest.fixture(scope="session")
 def one_direction(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(tmp_path_factory.mktemp("served") / "<img src=x onerror=alert(1)>")
@@ -212,13 +213,12 @@ def one_direction(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def served_model(one_direction: Path) -> ServedModel:
-    return load_served_model([str(one_direction)], "cpu", "fp32", settings={}, warn=print)
+    return serve(one_direction)
 
 
 @pytest.fixture(scope="session")
 def polyglot(tmp_path_factory: pytest.TempPathFactory) -> ServedModel:
-    folder = save(tmp_path_factory.mktemp("served") / "many", LANGUAGES)
-    return load_served_model([str(folder)], "cpu", "fp32", settings={}, warn=print)
+    return serve(save(tmp_path_factory.mktemp("served") / "many", LANGUAGES))
 
 
 @pytest.fixture(scope="module")
@@ -233,6 +233,7 @@ class Serving:
     PATIENCE = PATIENCE
     texts = staticmethod(texts)
     save = staticmethod(save)
+    serve = staticmethod(serve)
     running = staticmethod(running)
     wait_until = staticmethod(wait_until)
     Held = Held

@@ -7,26 +7,27 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from deepwire.decoding.translation_io import Candidate, Request, Translation
-from deepwire.serve.batcher import Batcher
-from deepwire.serve.prometheus_metrics import Metrics
-from deepwire.serve.queue import Job, TextFailedError
+from deepwire.serve.batcher import Batcher, Job, Metrics, TextFailedError
+from deepwire.serve.model_pool import Search
 from deepwire.serve.request import Limits, RequestError
-from deepwire.serve.served_model import Search
 
-GREEDY, BEAM = Search(1, 1), Search(4, 1)
 SECONDS = 60
 
 
 class Model:
     """Turns texts round; fails where one says so; notes what it was given together."""
 
-    def __init__(self) -> None:
-        self.batches: list[tuple[Search, list[str]]] = []
+    def __init__(self, room: int = 40) -> None:
+        self.room = room
+        self.batches: list[tuple[int, list[str]]] = []
         self.free = threading.Event()
         self.free.set()
 
-    def __call__(self, requests, lengths, search):
-        self.batches.append((search, [request.text for request in requests]))
+    def budget(self, search):
+        return self.room // search.beam
+
+    def translate(self, requests, lengths, search):
+        self.batches.append((search.beam, [request.text for request in requests]))
         assert self.free.wait(SECONDS)
         if any("!" in request.text for request in requests):
             raise ValueError("no")
@@ -44,7 +45,7 @@ def model():
 
 @pytest.fixture
 def batcher(model):
-    found = Batcher(model, lambda search: 40 // search.beam, Limits(queue=60, batch_wait_ms=2), Metrics())
+    found = Batcher(Limits(queue=120, batch_wait_ms=2), Metrics())
     found.start()
     yield found
     model.free.set()
@@ -52,8 +53,9 @@ def batcher(model):
     assert not found.alive
 
 
-def job(*texts: str, search: Search = GREEDY, client: str = "") -> Job:
-    return Job([Request(text) for text in texts], [len(text) for text in texts], search, client)
+def job_of(model: Model, *texts: str, beam: int = 1, client: str = "") -> Job:
+    lengths = [len(text) for text in texts]
+    return Job([Request(text) for text in texts], lengths, Search(model, beam, 1), client)
 
 
 def answers(job: Job) -> list[str]:
@@ -66,7 +68,7 @@ def held(serving):
 
     def hold(batcher: Batcher, model: Model) -> Job:
         model.free.clear()
-        first = job("first")
+        first = job_of(model, "first")
         batcher.submit(first)
         serving.wait_until(lambda: model.batches)
         return first
@@ -76,21 +78,21 @@ def held(serving):
 
 def test_what_waits_is_translated_together_up_to_the_budget(batcher, model, held):
     held(batcher, model)
-    jobs = [job(letter * 12) for letter in "abcd"] + [job("beam", search=BEAM)]
+    jobs = [job_of(model, letter * 12) for letter in "abcd"] + [job_of(model, "beam", beam=4)]
     for one in jobs:
         batcher.submit(one)
     model.free.set()
     assert [answers(one) for one in jobs] == [[letter * 12] for letter in "abcd"] + [["maeb"]]
     assert model.batches[1:] == [
-        (GREEDY, ["a" * 12, "b" * 12, "c" * 12]),
-        (GREEDY, ["d" * 12]),
-        (BEAM, ["beam"]),
+        (1, ["a" * 12, "b" * 12, "c" * 12]),
+        (1, ["d" * 12]),
+        (4, ["beam"]),
     ]
 
 
 def test_only_the_request_that_the_model_fails_on_fails(batcher, model, held):
     held(batcher, model)
-    jobs = [job("ab", "cd"), job("ef", "!", "gh"), job("ij"), job("kl")]
+    jobs = [job_of(model, *texts) for texts in (["ab", "cd"], ["ef", "!", "gh"], ["ij"], ["kl"])]
     for one in jobs:
         batcher.submit(one)
     model.free.set()
@@ -102,55 +104,28 @@ def test_only_the_request_that_the_model_fails_on_fails(batcher, model, held):
 
 
 def test_the_queue_is_bounded_and_takes_a_request_whole_or_not(batcher, model, held):
+    """One client can fill half of it."""
     held(batcher, model)
-    batcher.submit(job(*["a"] * 40))
-    with pytest.raises(RequestError, match="41 texts are waiting") as refused:
-        batcher.submit(job(*["b"] * 20))
+    batcher.submit(job_of(model, *["a"] * 59))
+    with pytest.raises(RequestError, match="60 texts are waiting, 59 of this client") as refused:
+        batcher.submit(job_of(model, *["b"] * 2))
     assert refused.value.status == 429
-    assert 1 <= int(refused.value.headers["Retry-After"]) <= 60
-    last = job(*["c"] * 19)
+    assert int(refused.value.headers["Retry-After"]) >= 1
+    last = job_of(model, *["c"] * 60, client="other")
     batcher.submit(last)
-    assert batcher.texts == 60
+    with pytest.raises(RequestError, match="120 texts are waiting"):
+        batcher.submit(job_of(model, "d", client="third"))
     model.free.set()
-    assert answers(last) == ["c"] * 19
-
-
-def test_who_would_wait_too_long_is_told_at_once(batcher, model, held):
-    held(batcher, model)
-    batcher.submit(job(*["a"] * 9))
-    batcher._seconds_per_text = 5.0
-    with pytest.raises(RequestError, match="10 texts are waiting: try again in 50 s") as refused:
-        batcher.submit(job(*["b"] * 9))
-    assert refused.value.status == 429
-    batcher.submit(job("d"))  # its turn comes earlier
-    batcher._seconds_per_text = 3.5
-    last = job(*["c"] * 9)
-    batcher.submit(last)
-    model.free.set()
-    assert answers(last) == ["c"] * 9
-
-
-def test_one_client_cannot_fill_the_queue(model, held):
-    limits = Limits(queue=60, client_queue=30, batch_wait_ms=2)
-    batcher = Batcher(model, lambda _: 40, limits, Metrics())
-    batcher.start()
-    held(batcher, model)
-    batcher.submit(job(*["a"] * 20, client="greedy"))
-    with pytest.raises(RequestError, match="20 texts of this client are waiting") as refused:
-        batcher.submit(job(*["a"] * 11, client="greedy"))
-    assert refused.value.status == 429
-    batcher.submit(job(*["b"] * 30, client="other"))
-    model.free.set()
-    batcher.close(SECONDS)
+    assert answers(last) == ["c"] * 60
 
 
 def test_who_has_one_text_does_not_wait_for_who_has_many(batcher, model, held):
     """Not behind another client, nor behind another request of the same client, who may be a proxy."""
     held(batcher, model)
-    many = [job(*["many" * 5] * 8, client="greedy") for _ in range(3)]
+    many = [job_of(model, *["many" * 5] * 8, client="greedy") for _ in range(3)]
     for one in many:
         batcher.submit(one)
-    few = [job("few", client=client) for client in ("greedy", "modest")]
+    few = [job_of(model, "few", client=client) for client in ("greedy", "modest")]
     for one in few:
         batcher.submit(one)
     model.free.set()
@@ -171,9 +146,10 @@ def end(*_: object) -> None:
 @pytest.mark.parametrize("where", ["work", "tidy"])
 def test_when_the_thread_ends_whoever_waits_or_comes_is_told_at_once(where, model, caplog):
     """The first batch has one of the texts: where it is translated before the end, it is answered."""
-    functions = {"work": model, where: end}
-    batcher = Batcher(functions.pop("work"), lambda _: 8, Limits(batch_wait_ms=0), Metrics(), **functions)
-    jobs = [job("one"), job("two"), job("three", search=BEAM)]
+    model.room = 8
+    batcher = Batcher(Limits(batch_wait_ms=0), Metrics())
+    setattr(*((model, "translate") if where == "work" else (batcher, "_tidy")), end)
+    jobs = [job_of(model, "one"), job_of(model, "two"), job_of(model, "three", beam=4)]
     for one in jobs:
         batcher.submit(one)
     batcher.start()
@@ -182,7 +158,7 @@ def test_when_the_thread_ends_whoever_waits_or_comes_is_told_at_once(where, mode
     assert (faults[0] is None) == (where == "tidy")
     assert not batcher.alive
     with pytest.raises(RequestError, match="must be restarted") as refused:
-        batcher.submit(job("late"))
+        batcher.submit(job_of(model, "late"))
     assert (refused.value.code, batcher.texts) == ("broken", 0)
     assert "the translating thread has ended: EndError at test_batcher.py:" in caplog.text
     assert "secret" not in caplog.text
@@ -190,7 +166,7 @@ def test_when_the_thread_ends_whoever_waits_or_comes_is_told_at_once(where, mode
 
 def test_what_is_dropped_is_not_translated_and_leaves_room(batcher, model, held):
     first = held(batcher, model)
-    unwanted, wanted = job(*["x"] * 50), job("y")
+    unwanted, wanted = job_of(model, *["x"] * 50), job_of(model, "y")
     batcher.submit(unwanted)
     batcher.submit(wanted)
     batcher.drop(unwanted)
@@ -198,14 +174,14 @@ def test_what_is_dropped_is_not_translated_and_leaves_room(batcher, model, held)
     model.free.set()
     assert answers(first) == ["tsrif"]
     assert answers(wanted) == ["y"]
-    assert model.batches[1:] == [(GREEDY, ["y"])]
+    assert model.batches[1:] == [(1, ["y"])]
     assert not unwanted.answer.done()
 
 
 def test_everybody_gets_the_own_answers(model, held, serving):
     """Many threads, texts of all lengths, several searches, poisoned ones among them."""
-    patient = Limits(batch_wait_ms=1, request_seconds=3600)
-    batcher = Batcher(model, lambda search: 200, patient, Metrics())
+    model.room = 200
+    batcher = Batcher(Limits(batch_wait_ms=1), Metrics())
     batcher.start()
     held(batcher, model)
     begun, wrong = [], []
@@ -215,8 +191,7 @@ def test_everybody_gets_the_own_answers(model, held, serving):
         for turn in range(20):
             texts = [f"{seed} {draw.random()}"[: draw.randint(1, 20)] for _ in range(draw.randint(1, 6))]
             poisoned = draw.random() < 0.1
-            asked = job(*texts, *["!"] * poisoned, search=draw.choice([GREEDY, BEAM]), client=str(seed % 5))
-            batcher.require_room(len(texts), str(seed))
+            asked = job_of(model, *texts, *["!"] * poisoned, beam=draw.choice([1, 4]), client=str(seed % 5))
             batcher.submit(asked)
             begun.append(turn)
             try:
@@ -241,9 +216,9 @@ def test_everybody_gets_the_own_answers(model, held, serving):
 @pytest.mark.parametrize("texts", [("one", "two", "three"), ("bad!",)])
 def test_texts_are_counted_before_their_client_knows(texts, model):
     metrics = Metrics()
-    batcher = Batcher(model, lambda search: 40, Limits(), metrics)
+    batcher = Batcher(Limits(), metrics)
     seen = []
-    asked = job(*texts)
+    asked = job_of(model, *texts)
     asked.answer.add_done_callback(lambda answer: seen.append((batcher.texts, metrics.page().decode())))
     batcher.start()
     batcher.submit(asked)
@@ -263,9 +238,9 @@ def test_it_rests_once_when_nothing_has_come_for_a_while(model):
         rests.append(len(model.batches))
         rested.set()
 
-    batcher = Batcher(model, lambda _: 40, Limits(batch_wait_ms=0), Metrics(), rest=rest, rest_after=0.05)
+    batcher = Batcher(Limits(batch_wait_ms=0), Metrics(), rest=rest, rest_after=0.05)
     for count in (1, 2):
-        work = job("text")
+        work = job_of(model, "text")
         batcher.submit(work)
         if count == 1:
             batcher.start()

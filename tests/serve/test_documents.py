@@ -10,7 +10,7 @@ import pytest
 import deepwire
 from deepwire.cli.main import main
 from deepwire.data.context import ContextConfig
-from deepwire.serve.served_model import load_served_model
+from deepwire.serve.libretranslate import libretranslate_site
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_texts_of_a_request_are_documents_and_requests_do_not_mix(
     texts = [*serving.texts(4), "", *serving.texts(3, start=9)]
     expected = model.translate(texts)
     assert expected != [model.translate([text])[0] for text in texts], "context must make a difference"
-    served = load_served_model([str(folder)], "cpu", "fp32", settings={}, warn=print)
+    served = serving.serve(folder)
     with serving.running(served) as server:
         assert server.post({"texts": texts}).texts == expected
         assert server.post({"texts": texts[5:]}).texts == expected[5:]
@@ -38,7 +38,7 @@ def test_a_model_without_encoder_is_served(tmp_path: Path, serving) -> None:
     folder = serving.save(tmp_path / "model", architecture="decoder_only")
     expected = deepwire.load(folder, "cpu", "fp32").translate(serving.texts(9))
     assert len(set(expected)) > 1
-    served = load_served_model([str(folder)], "cpu", "fp32", settings={}, warn=print)
+    served = serving.serve(folder)
     with serving.running(served) as server:
         assert server.post({"texts": serving.texts(9)}).texts == expected
         scored = server.post({"texts": serving.texts(1), "n_best": 2}).json["translations"][0]
@@ -66,7 +66,7 @@ def test_documents_in_files_are_read_in_their_order(tmp_path: Path, serving, con
     command = ["translate-file", str(folder), "--input", str(path), "--output", str(tmp_path / "b.txt")]
     assert main([*command, "--device", "cpu", "--precision", "fp32", "--quiet"]) == 0
     assert (tmp_path / "b.txt").read_text() == "\n".join(expected)
-    served = load_served_model([str(folder)], "cpu", "fp32", settings={}, warn=print)
+    served = serving.serve(folder)
     with serving.running(served) as server:
         answer = server.request("POST", "/translate_file?name=a.txt", path.read_bytes())
         assert answer.body.decode() == "\n".join(expected)
@@ -80,7 +80,7 @@ def test_sentences_of_a_text_are_read_in_their_order(tmp_path: Path, serving, co
     lines, others = [first, second, third, second], [third, first]  # one stands there twice
     expected = [model.translate(lines), model.translate(others)]
     assert expected[0] != [model.translate([line])[0] for line in lines], "context must make a difference"
-    served = load_served_model([str(folder)], "cpu", "fp32", settings={}, warn=print)
+    served = serving.serve(folder)
     with serving.running(served) as server:
         answer = server.post({"texts": ["\n".join(lines), "", "\n".join(others)], "sentences": True})
         found = answer.json["translations"]
@@ -93,14 +93,11 @@ def test_sentences_of_a_text_are_read_in_their_order(tmp_path: Path, serving, co
 
 
 def test_texts_for_the_interface_of_libretranslate_are_documents(tmp_path: Path, serving) -> None:
-    from deepwire.serve.libretranslate.interface import Choices, libretranslate_site
-
     folder = serving.save(tmp_path / "model", None, ContextConfig(source=1))
     model = deepwire.load(folder, "cpu", "fp32")
     first, second, third = serving.texts(3)
-    served = load_served_model([str(folder)], "cpu", "fp32", settings={}, warn=print)
-    choices = Choices(cosmetics=False)
-    with serving.running(served, site=lambda service: libretranslate_site(service, choices)) as server:
+    served = serving.serve(folder)
+    with serving.running(served, site=libretranslate_site) as server:
         body = {"q": [f"{first}\n{second}", third], "source": "de", "target": "en"}
         answer = server.request(
             "POST", "/translate", json.dumps(body).encode(), {"Content-Type": "application/json"}

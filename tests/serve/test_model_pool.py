@@ -5,7 +5,7 @@ import pytest
 from deepwire.data.languages import Direction, Languages
 from deepwire.decoding.translation_io import Request
 from deepwire.errors import UsageError
-from deepwire.serve.model_pool import ModelPool, load_pool
+from deepwire.serve.model_pool import ModelPool, ServedModel, load_pool, target_of
 from deepwire.serve.request import RequestError
 
 
@@ -28,7 +28,7 @@ def translated(pool, route, text):
     for leg in route:
         request = Request(text, to=leg.to, from_=leg.from_)
         search = pool.search._replace(model=leg.model)
-        text = pool.translate([request], pool.lengths(leg, [text]), search)[0].text
+        text = leg.model.translate([request], leg.model.lengths([text]), search)[0].text
     return text
 
 
@@ -36,7 +36,8 @@ def test_each_direction_has_its_model_and_others_go_through_a_common_language(fo
     pool = pool_of(folders)
     assert [str(way) for way in pool.routes] == ["de-en", "en-es", "en-fr", "de-es", "de-fr"]
     legs = pool.route("fr", "de")
-    assert [(leg.model, str(leg.direction)) for leg in legs] == [(0, "de-en"), (1, "en-fr")]
+    assert [(leg.model.name, str(leg.direction)) for leg in legs] == [("de-en", "de-en"), ("en-fr", "en-fr")]
+    assert target_of(legs) == "fr"
     alone = pool_of(folders[:1]), pool_of(folders[1:2])
     middle = translated(alone[0], alone[0].route(None, None), "ein hund")
     assert translated(pool, legs, "ein hund") == translated(alone[1], alone[1].route("fr", "en"), middle)
@@ -46,54 +47,25 @@ def test_each_direction_has_its_model_and_others_go_through_a_common_language(fo
 
 def test_a_language_that_is_needed_or_unknown_is_named(folders):
     pool = pool_of(folders)
-    assert [leg.model for leg in pool.route("en", None)] == [0]
+    assert [leg.model.name for leg in pool.route("en", None)] == ["de-en"]
     with pytest.raises(RequestError, match="source: is needed; the directions are de-en, "):
         pool.route("fr", None)
     with pytest.raises(RequestError, match="there is no direction fr-de"):
         pool.route("de", "fr")
 
 
-def test_only_the_common_language_that_is_allowed(folders):
-    assert Direction("de", "fr") not in pool_of(folders, pivot="es").routes
-    assert Direction("de", "fr") in pool_of(folders, pivot="en").routes
-
-
 def test_models_of_the_same_direction_are_an_ensemble(folders):
     pool = pool_of([folders[0], folders[0], folders[1]])
     assert pool.name == "de-en + de-en, en-fr"
-    assert [leg.model for leg in pool.route("fr", "de")] == [0, 1]
-
-
-def test_models_are_loaded_on_demand_and_the_longest_unused_goes(folders):
-    everything = pool_of(folders)
-    size = max(model.stored_bytes for model in everything._models)
-    pool = pool_of(folders, memory=2 * size)
-    assert [model.loaded for model in pool._models] == [False, False, True]
-    translated(pool, pool.route("en", "de"), "ein hund")
-    assert [model.loaded for model in pool._models] == [True, False, True]
-    for target, loaded in (("fr", [True, True, False]), ("es", [False, True, True])):
-        text = translated(pool, pool.route(target, "en"), "ein hund")
-        assert text == translated(everything, everything.route(target, "en"), "ein hund")
-        assert [model.loaded for model in pool._models] == loaded
+    assert [leg.model.name for leg in pool.route("fr", "de")] == ["de-en + de-en", "en-fr"]
 
 
 def test_what_cannot_be_served_is_refused(folders, served_model):
-    from deepwire.serve.served_model import ServedModel
-
-    with pytest.raises(UsageError, match="more than --memory allows"):
-        pool_of(folders, memory=1000)
     unknown = ServedModel(served_model._translator, "unknown")
     with pytest.raises(UsageError, match="unknown: it is not known which languages"):
         ModelPool([served_model, unknown])
     with pytest.raises(UsageError, match="the model translates de-en"):
         pool_of([f"fr-de={folders[0]}"])
-    for option in ({"memory": 10**9}, {"pivot": "en"}):
-        with pytest.raises(
-            UsageError, match=f"--{next(iter(option))} has an effect only with models of several"
-        ):
-            pool_of([folders[0], folders[0]], **option)
-    with pytest.raises(UsageError, match="--pivot zz: the models know de, en, es, fr"):
-        pool_of(folders, pivot="zz")
     with pytest.raises(UsageError, match="is not a direction such as en-de"):
         pool_of([f"french={folders[0]}"])
-    assert pool_of([f"de-en={folders[0]}"]).route("en", "de")[0].model == 0
+    assert pool_of([f"de-en={folders[0]}"]).route("en", "de")[0].model.name == "de-en"

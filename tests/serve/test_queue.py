@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepwire.decoding.translation_io import Request
-from deepwire.serve.queue import FairQueue, Job
-from deepwire.serve.served_model import Search
+from deepwire.serve.batcher import FairQueue, Job
+from deepwire.serve.model_pool import Search
 
-GREEDY, BEAM = Search(1, 1), Search(4, 1)
+GREEDY, BEAM = Search(None, 1, 1), Search(None, 4, 1)
 
 
 def job(client: str, *lengths: int, search: Search = GREEDY) -> Job:
@@ -64,17 +64,6 @@ def test_the_settings_of_the_search_take_turns_too() -> None:
         assert len({waiting.job.search for waiting in batch}) == 1
         searches.append(batch[0].job.search)
     assert sorted(searches[:2]) == [GREEDY, BEAM]
-
-
-def test_how_many_come_before() -> None:
-    queue = FairQueue()
-    assert queue.ahead("a", 5) == 0
-    queue.add(job("a", *[10] * 100))
-    queue.add(job("b", *[10] * 3))
-    assert queue.ahead("c", 1) == 2
-    assert queue.ahead("c", 50) == 53
-    assert queue.ahead("a", 10) == 13
-    assert queue.ahead("b", 100) == 3 + 100
 
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=6)

@@ -1,18 +1,14 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 
 import deepwire
-from deepwire.checkpoint.model_files import write_manifest
 from deepwire.decoding.search import generate
 from deepwire.decoding.translation_io import Request
-from deepwire.errors import ModelError, UsageError
-from deepwire.serve.model_pool import ModelPool
+from deepwire.errors import UsageError
+from deepwire.serve.model_pool import ModelPool, ServedModel, load_pool
 from deepwire.serve.request import RequestError
-from deepwire.serve.served_model import Search, ServedModel, load_served_model
 
 
 def test_each_core_gets_a_batch_of_its_own(served_model, serving, monkeypatch):
@@ -48,13 +44,15 @@ def test_each_core_gets_a_batch_of_its_own(served_model, serving, monkeypatch):
 
 def test_the_search_of_a_request_changes_nothing_for_others(served_model):
     lengths = served_model.lengths(["ein hund"])
-    (wide,) = served_model.translate([Request("ein hund")], lengths, Search(4, 3))
+    (wide,) = served_model.translate(
+        [Request("ein hund")], lengths, served_model.search._replace(beam=4, n_best=3)
+    )
     assert len(wide.candidates) == 3
     (usual,) = served_model.translate([Request("ein hund")], lengths, served_model.search)
     assert len(usual.candidates) == 1
-    assert served_model.search == Search(2, 1)
+    assert served_model.search == (served_model, 2, 1, False)
     with pytest.raises(UsageError, match="n_best must be at most beam"):
-        served_model.translate([Request("ein hund")], lengths, Search(1, 2))
+        served_model.translate([Request("ein hund")], lengths, served_model.search._replace(beam=1, n_best=2))
 
 
 def test_where_the_languages_are_not_known_none_can_be_named(served_model):
@@ -88,57 +86,7 @@ def test_a_request_can_ask_for_alignments(served_model, one_direction, serving):
     assert len(best["candidates"]) == 2
 
 
-def test_a_request_can_lower_the_longest_translation(served_model, serving):
-    """Random models write up to the limit; the limit of the server stays the highest."""
-    with serving.running(served_model) as server:
-
-        def subwords(text, **asked):
-            (found,) = server.post({"text": text, "n_best": 1, **asked}).json["translations"]
-            return served_model._vocabularies.target.encode(found["text"])
-
-        text = "ein hund schläft auf dem ball"
-        short = {"max_length_ratio": 0, "max_length_extra": 3}
-        assert len(subwords(text)) > 3
-        assert len(subwords(text, **short)) <= 3
-        assert len(subwords(text, **short, sentences=True)) <= 3
-        ratio, extra = served_model.longest
-        assert subwords(text, max_length_ratio=ratio, max_length_extra=extra) == subwords(text)
-        answer = server.post({"text": text, "max_length_extra": extra + 1})
-        assert answer.status == 422
-        assert f"max_length_extra: at most {extra}, but is {extra + 1}" in answer.json["error"]["message"]
-        answer = server.post({"text": text, "max_length_ratio": 0, "max_length_extra": 0})
-        assert (answer.status, answer.json["error"]["code"]) == (422, "invalid")
-        assert "are both 0: no output would be allowed" in answer.json["error"]["message"]
-
-
 @pytest.mark.parametrize("settings", [{"sampling": {"mbr": 8}}, {"n_best": 3}])
 def test_settings_that_a_server_has_not_are_refused(one_direction, settings):
     with pytest.raises(UsageError, match=f"decoding setting {next(iter(settings))} is not for servers"):
-        load_served_model([str(one_direction)], "cpu", "fp32", settings=settings, warn=print)
-
-
-@pytest.mark.parametrize(
-    ("change", "refused"),
-    [
-        ({"source": "en", "target": "de"}, True),
-        ({"target": "fr"}, True),
-        ({"source": None}, True),
-        ({"scores": {"bleu": 12.0}}, False),
-        ({}, False),
-    ],
-)
-def test_another_model_on_disk_is_not_served(tmp_path, serving, change, refused):
-    """It was loaded again and answered in another language with status 200."""
-    folder = serving.save(tmp_path / "m")
-    model = load_served_model([str(folder)], "cpu", "fp32", settings={}, warn=print)
-    config = json.loads((folder / "config.json").read_text())
-    config["metadata"] |= change
-    (folder / "config.json").write_text(json.dumps(config))
-    write_manifest(folder)
-    model.unload()
-    if not refused:
-        assert model.load().direction == ("de", "en")
-        return
-    for _ in range(2):
-        with pytest.raises(ModelError, match="another model"):
-            model.load()
+        load_pool([str(one_direction)], "cpu", "fp32", settings=settings, warn=print)

@@ -74,7 +74,7 @@ def test_scores_where_they_are_asked_for(server, one_direction, serving):
     [
         ({"text": "a", "beam": 9}, 422, "beam: at most 8, but is 9", None),
         ({"text": "a", "n_best": 3}, 422, "n_best: at most the beam (2), but is 3", None),
-        ({"texts": ["", "ein " * 1200]}, 422, "subwords, at most 512", 1),
+        ({"texts": ["", "ein " * 1200]}, 422, "subwords, at most 1024", 1),
         ({"text": "a", "target": "fr"}, 422, "one direction only, not 'fr'", None),
     ],
 )
@@ -194,6 +194,10 @@ def test_what_is_no_http_is_refused(server):
 
 def test_slow_clients_are_cut_off_and_others_are_served(served_model, serving):
     with serving.running(served_model, header_seconds=600, body_seconds=300) as server:
+
+        def connections():
+            return len(server.server.server_state.connections)
+
         silent = [server.connect() for _ in range(50)]
         for client in silent[10:]:
             client.sendall(b"POST /translate HTTP/1.1\r\nHost: a\r\nX-Slow: ")
@@ -208,27 +212,14 @@ def test_slow_clients_are_cut_off_and_others_are_served(served_model, serving):
         late.sendall(b"Content-Length: 10\r\n\r\n{")
         for _ in range(3):  # all that was sent before is read by then
             assert server.post({"text": "ein"}).status == 200
-        assert server.metric("deepwire_connections") >= 53
+        assert connections() >= 52
         server.let_pass(301)
         assert received(late).startswith(b"HTTP/1.1 408")
-        serving.wait_until(lambda: server.metric("deepwire_connections") == 52)
+        serving.wait_until(lambda: connections() == 51)
         server.let_pass(300)
         assert [received(client) for client in silent] == [b""] * 50
         assert received(again) == b""
-        serving.wait_until(lambda: server.metric("deepwire_connections") == 1)
-
-
-def test_a_client_that_fetches_no_answers_is_cut_off(served_model, serving):
-    with serving.running(served_model, request_seconds=0.3) as server:
-        client = server.connect()
-        client.settimeout(0.2)
-        try:
-            while True:  # until neither side's buffers hold any more
-                client.send(b"GET /page.js HTTP/1.1\r\nHost: a\r\n\r\n" * 100)
-        except OSError:
-            pass
-        serving.wait_until(lambda: server.metric("deepwire_connections") == 1)
-        assert server.get("/healthz").status == 200
+        serving.wait_until(lambda: connections() == 0)
 
 
 HALF_A_BODY = (
@@ -350,13 +341,12 @@ def test_many_clients_at_once_get_their_own_translations(served_model, translato
         # What waited while the first batch was in work is translated together.
         assert server.metric("deepwire_batch_texts_count") <= 1 + 1 + 32
         assert server.metric('deepwire_requests_total{path="/translate",status="200"}') == 48
-        assert server.metric('deepwire_tokens_total{side="source"}') > 90
         assert server.metric("deepwire_queue_texts") == 0
 
 
 def test_a_client_that_goes_away_leaves_room(served_model, serving):
     model = serving.Held(served_model)
-    with serving.running(model, queue=3) as server, ThreadPoolExecutor(1) as clients:
+    with serving.running(model, queue=4) as server, ThreadPoolExecutor(1) as clients:
         first = clients.submit(server.post, {"text": "ein"})
         serving.wait_until(lambda: len(model.batches) == 1)
         gone = server.connect()
@@ -372,7 +362,6 @@ def test_a_client_that_goes_away_leaves_room(served_model, serving):
         gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         gone.close()
         serving.wait_until(lambda: server.service.batcher.texts == 1)
-        assert server.metric("deepwire_cancelled_total") == 1
         model.free.set()
         assert server.post({"text": "hund"}).status == 200
         assert first.result().status == 200
@@ -427,7 +416,6 @@ def test_a_request_has_its_time(served_model, serving):
         assert (answer.status, answer.code) == (503, "out_of_time")
         model.free.set()
         serving.wait_until(lambda: server.service.batcher.texts == 0)
-        assert server.metric("deepwire_cancelled_total") == 1
 
 
 def test_detection_has_its_time_and_ends_with_its_request(polyglot, serving, monkeypatch):
@@ -445,7 +433,6 @@ def test_detection_has_its_time_and_ends_with_its_request(polyglot, serving, mon
         answer = server.request("POST", "/detect", body, {"Content-Type": "application/json"})
         assert (answer.status, answer.code) == (503, "out_of_time")
         free.set()
-        assert server.metric("deepwire_cancelled_total") == 1
     assert begun == [["ein"]]
 
 

@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import HarmlessFormatter, warn
 from deepwire.cli.settings import with_settings
-from deepwire.config.counts import parse_bytes
 from deepwire.config.settings_reader import read_overrides
 from deepwire.errors import UsageError
-from deepwire.serve.access import (
-    Token,
-    bind,
-    check_origins,
-    is_loopback,
-    read_hosts,
-    read_token,
-    require_safe,
-    url,
-)
+from deepwire.serve.access import Hosts, bind, is_loopback, read_token, require_safe, url
 
 if TYPE_CHECKING:
     import socket
@@ -43,7 +32,10 @@ if TYPE_CHECKING:
 Host = Annotated[str, typer.Option(help="Address to listen at; others than this machine's own need a token.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 = any that is free.")]
 TokenFile = Annotated[
-    Path | None, typer.Option(help="File with what clients send: Authorization: Bearer TOKEN.")
+    Path | None,
+    typer.Option(
+        help="File with what clients send as Authorization: Bearer TOKEN, or as api_key; several: one a line."
+    ),
 ]
 HostName = Annotated[
     list[str] | None,
@@ -68,32 +60,12 @@ Api = Annotated[
         "--api", help="Interface: deepwire's own, or that of LibreTranslate (ours is then under /deepwire)."
     ),
 ]
-ApiKeysFile = Annotated[Path | None, typer.Option("--api-keys", help="LibreTranslate: file with api_keys.")]
-ApiKeyUrl = Annotated[str | None, typer.Option(metavar="URL", help="LibreTranslate: where keys are given.")]
 NoFiles = Annotated[bool, typer.Option("--no-files", help="Translate no documents.")]
-NoCosmetics = Annotated[bool, typer.Option("--no-cosmetics", help="LibreTranslate: as the model writes it.")]
-UrlPrefix = Annotated[str, typer.Option(metavar="PATH", help="Answer under this path too, for example /mt.")]
 Cors = Annotated[
     list[str] | None,
     typer.Option(
         metavar="ORIGIN",
         help="Let pages of https://example.org use the server from browsers; * = of all; repeatable.",
-    ),
-]
-Memory = Annotated[
-    Any,
-    typer.Option(
-        metavar="SIZE",
-        parser=parse_bytes,
-        help="Of several models, keep so much in memory (stored weights, such as 4G), load others on demand.",
-    ),
-]
-Pivot = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LANGUAGE",
-        help="Only common language through which directions without a model are translated; default: any, "
-        "preferably en.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No line for each request on stderr.")]
@@ -111,14 +83,8 @@ def serve(
     insecure: Insecure = False,
     limit: Limit = None,
     api: Api = "deepwire",
-    api_keys: ApiKeysFile = None,
-    api_key_url: ApiKeyUrl = None,
     no_files: NoFiles = False,
-    no_cosmetics: NoCosmetics = False,
-    url_prefix: UrlPrefix = "",
     cors: Cors = None,
-    memory: Memory = None,
-    pivot: Pivot = None,
     *,
     settings: opt.Settings,
     terms: opt.Terms = None,
@@ -135,48 +101,34 @@ def serve(
 
     deepwire serve runs/demo --host 0.0.0.0 --token-file token --precision int8
     """
-    if api != "libretranslate":
-        _refuse({"--api-keys": api_keys, "--api-key-url": api_key_url, "--no-cosmetics": no_cosmetics})
-    elif api_key_url and api_keys is None:
-        raise UsageError("--api-key-url says where to get a key, and there are none", "add --api-keys")
     _require_packages()
 
     from deepwire.ops.allocator import share_memory
     from deepwire.ops.process import configure_process
-    from deepwire.serve.libretranslate.fields import ApiKeys, read_keys
-    from deepwire.serve.libretranslate.interface import Choices, libretranslate_site
+    from deepwire.serve.libretranslate import libretranslate_site
     from deepwire.serve.model_pool import load_pool
-    from deepwire.serve.prometheus_metrics import Metrics
     from deepwire.serve.routes import own_site
     from deepwire.serve.server import RequestMiddleware
     from deepwire.serve.service import Service
 
-    limits, prefix = _limits(limit or []), _prefix(url_prefix)
-    check_origins(cors or [])
-    token = None if token_file is None else read_token(token_file, warn)
-    keys = [] if api_keys is None else read_keys(api_keys)
-    hosts = read_hosts(host_name or [], host)
+    limits = _limits(limit or [])
+    token = None if token_file is None else read_token(token_file)
     with bind(host, port) as bound, _log_to_stderr(quiet):
-        require_safe(bound, token=token is not None or bool(keys), insecure=insecure)
+        require_safe(bound, token=token is not None, insecure=insecure)
         share_memory()
         configure_process(threads=threads, flush_denormals=False)
-        pool = load_pool(
-            models, device, precision, settings=settings, warn=warn, memory=memory, pivot=pivot, terms=terms
-        )
-
-        service = Service(pool, limits, Metrics())
+        pool = load_pool(models, device, precision, settings=settings, warn=warn, terms=terms)
+        service = Service(pool, limits)
         if api == "libretranslate":
-            needed = ApiKeys(keys, api_key_url or "", token)
-            site = libretranslate_site(service, Choices(needed, not no_cosmetics, not no_files, prefix))
+            site = libretranslate_site(service, token, files=not no_files)
         else:
             site = own_site(service, files=not no_files)
         site = site.for_pages_of(cors) if cors else site
-        if keys:  # to deepwire's interface each key is a token, too
-            token = Token(*keys) if token is None else token.or_any(keys)
         # A stranger's page may have a name that leads here, and only the address would keep it out.
         checked = bool(host_name) or (token is None and is_loopback(bound))
-        guard = RequestMiddleware(service, token, hosts if checked else None, site, prefix)
-        _run(guard, service, bound, f"serving {pool.name} at {url(bound)}{prefix}")
+        hosts = Hosts([*(host_name or []), host]) if checked else None
+        guard = RequestMiddleware(service, token, hosts, site)
+        _run(guard, service, bound, f"serving {pool.name} at {url(bound)}")
 
 
 def _run(guard: RequestMiddleware, service: Service, bound: socket.socket, line: str) -> None:
@@ -194,13 +146,6 @@ def _run(guard: RequestMiddleware, service: Service, bound: socket.socket, line:
         raise KeyboardInterrupt
 
 
-def _refuse(options: Mapping[str, object]) -> None:
-    """Refuse the options of LibreTranslate's interface."""
-    for name, value in options.items():
-        if value:
-            raise UsageError(f"{name} has an effect only with --api libretranslate")
-
-
 def _require_packages() -> None:
     """Check that the packages of the extra `serve` are installed.
 
@@ -210,19 +155,6 @@ def _require_packages() -> None:
     missing = [name.replace("_", "-") for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise UsageError(f"{', '.join(missing)} is not installed", "pip install 'deepwire[serve]'")
-
-
-def _prefix(path: str) -> str:
-    """A beginning of paths, `/mt` of `mt/`.
-
-    Raises:
-        UsageError: It cannot be one.
-    """
-    plain = path.strip("/")
-    resolved = {".", ".."} & set(plain.split("/"))  # by clients, before they ask
-    if resolved or not re.fullmatch(r"([A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*)?", plain):
-        raise UsageError(f"--url-prefix {path}: must be a path such as /mt, without . or ..")
-    return f"/{plain}" if plain else ""
 
 
 def _limits(changes: Sequence[str]) -> Limits:

@@ -30,7 +30,6 @@ _SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _UNITS: dict[str, Unit] = {"": "updates", "u": "updates", "e": "epochs", "t": "tokens"}
 _LETTERS: dict[Unit, str] = {"updates": "u", "epochs": "e", "tokens": "t"}
 _NUMBER = re.compile(r"([-+]?\d[\d_]{0,30}(?:\.\d{1,20})?)([kKmMgG]?)", re.ASCII)
-_BYTES = re.compile(r"(\d{1,30}(?:\.\d{1,20})?)([kmg]?)b?", re.ASCII | re.IGNORECASE)
 _DURATION = re.compile(r"([-+]?\d[\d_]{0,30}(?:\.\d{1,20})?)([kKmMgG]?)([uet]?)", re.ASCII)
 
 
@@ -80,18 +79,6 @@ def as_float(value: object) -> float:
         return float(value) if isinstance(value, SupportsFloat) else math.nan
     except (TypeError, ValueError, RuntimeError, OverflowError):  # an array of several
         return math.nan
-
-
-def parse_bytes(text: str) -> int:
-    """Parses a number of bytes, rounded down: ``500M`` or ``500MB`` is 500,000,000, ``1.5G`` 1,500,000,000.
-
-    Raises:
-        ValueError: The text is not a size.
-    """
-    match = _BYTES.fullmatch(text.strip())
-    if match is None:
-        raise ValueError("must be a size such as 500M or 4G")
-    return int(Decimal(match[1]) * _SCALES[match[2].lower()])
 
 
 _CountText = Annotated[str, Field(pattern=r"^[-+]?[0-9][0-9_]*(\.[0-9]+)?[kKmMgG]?$")]

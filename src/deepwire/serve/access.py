@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import errno
 import hmac
 import ipaddress
-import os
 import re
 import socket
-import stat
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
 from deepwire.errors import UsageError
 
 _SHORTEST = 16
+_PORT = re.compile(r":[0-9]*$")
 
 
 class Token:
-    """The secret, or one of several, that clients send as `Authorization: Bearer SECRET`.
-
-    Only their digests are kept.
-    """
+    """The secrets that clients send as `Authorization: Bearer SECRET`; only their digests are kept."""
 
     def __init__(self, *secrets: str) -> None:
         self._digests = [sha256(secret.encode()).digest() for secret in secrets]
@@ -37,35 +32,26 @@ class Token:
         digest = sha256(given).digest()
         return sum(hmac.compare_digest(digest, secret_digest) for secret_digest in self._digests) > 0
 
-    def or_any(self, secrets: Collection[str]) -> Token:
-        """A token that also admits other secrets."""
-        both = Token(*secrets)
-        both._digests += self._digests
-        return both
 
-
-def read_token(path: Path, warn: Callable[[str], object]) -> Token:
-    """The token in a file, which holds nothing else; warns where every user of the machine can read it.
+def read_token(path: Path) -> Token:
+    """The token in a file, or several, one a line; what stands behind a space is a note, and so is `# ...`.
 
     Raises:
         UsageError: The file holds none, or one that is easily guessed or cannot be sent.
     """
     try:
-        with path.open(encoding="ascii") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            secret = file.read().strip()
-    except IsADirectoryError:
-        raise UsageError(f"{path}: is a directory, not a file with a token") from None
+        lines = [line.split() for line in path.read_text(encoding="ascii").splitlines()]
     except UnicodeDecodeError:
         raise UsageError(f"{path}: not a token: only ASCII can be sent in a header") from None
-    if len(secret) < _SHORTEST or any(not "!" <= letter <= "~" for letter in secret):
+    except OSError as error:
+        raise UsageError(f"{path}: cannot read: {error.strerror}") from None
+    secrets = [words[0] for words in lines if words and not words[0].startswith("#")]
+    if not secrets or min(map(len, secrets)) < _SHORTEST:
         raise UsageError(
-            f"{path}: not a token: {_SHORTEST} or more letters, digits and signs on one line",
+            f"{path}: not a token: {_SHORTEST} or more letters, digits and signs",
             "make one with: head -c 24 /dev/urandom | base64",
         )
-    if mode & stat.S_IROTH:
-        warn(f"{path}: every user of this machine can read the token: chmod 600 {path}")
-    return Token(secret)
+    return Token(*secrets)
 
 
 class Hosts:
@@ -89,45 +75,6 @@ class Hosts:
         return name in self._names or name == "localhost" or name.endswith(".localhost") or _is_loopback(name)
 
 
-_PORT = re.compile(r":[0-9]*$")
-_NAME = re.compile(r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9_-]*[a-z0-9])?)*")
-
-
-def read_hosts(names: Sequence[str], listening: str) -> Hosts:
-    """The names that users have given to a server, the one that it listens at among them.
-
-    Raises:
-        UsageError: One is no name, such as one with a port or the address of a page.
-    """
-    for name in names:
-        if not _NAME.fullmatch(_plain_name(name)) and _address(_plain_name(name)) is None:
-            raise UsageError(
-                f"--host-name {name}: must be a name such as mt.example.org, without http:// or port"
-            )
-    return Hosts([*names, listening])
-
-
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:]+\])(:[0-9]+)?|null|\*")
-# Browsers leave these out.
-_USUAL_PORT = re.compile(r"http:.*:80|https:.*:443")
-
-
-def check_origins(origins: Sequence[str]) -> None:
-    """Checks that each is what a browser sends as `Origin`, or `*`: another one would never be admitted.
-
-    Raises:
-        UsageError: One is not, such as a name without `https://` or with a path, or others stand beside `*`.
-    """
-    for origin in origins:
-        if origin == "*" and len(origins) > 1:
-            raise UsageError("--cors * admits all pages", "leave out the others, or *")
-        if not _ORIGIN.fullmatch(origin) or _USUAL_PORT.fullmatch(origin):
-            raise UsageError(
-                f"--cors {origin}: must be as browsers say it, such as https://example.org or "
-                "http://localhost:3000: small letters, no path, and no port where it is the usual one"
-            )
-
-
 def is_of_stranger(headers: Mapping[bytes, bytes], origins: Collection[str]) -> bool:
     """Whether a page of another server sends a request, other than one of `origins` (`*` = of all).
 
@@ -146,16 +93,11 @@ def _plain_name(name: str) -> str:
     return name.lower().removesuffix(".").removeprefix("[").removesuffix("]")
 
 
-def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(name)
-    except ValueError:
-        return None
-
-
 def _is_loopback(name: str) -> bool:
-    address = _address(name)
-    return address is not None and address.is_loopback
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -176,13 +118,8 @@ def bind(host: str, port: int) -> socket.socket:
         bound.bind(address)
     except OSError as error:
         bound.close()
-        if error.errno == errno.EADDRNOTAVAIL:
-            raise UsageError(
-                f"--host {host}: is no address of this machine",
-                "use 127.0.0.1, or 0.0.0.0 for all of them",
-            ) from None
         raise UsageError(
-            f"{host}:{port}: {error.strerror or error}", "choose another --port, or 0 for any that is free"
+            f"{host}:{port}: {error.strerror or error}", "choose another --host or --port, or 0 for any port"
         ) from None
     return bound
 

@@ -1,27 +1,269 @@
-"""Texts of many clients, translated together by one thread that owns the model."""
+"""Texts of many clients: whose turn it is, and one thread that owns the models and translates them together.
+
+Clients share the model, and the requests of a client share its turns, by start-time fair queueing (Goyal, Vin
+and Cheng 1996), twice: the next is who has been given the least, and who comes new begins where the turns are
+now, with neither a debt nor a claim from the time before. A client with one sentence waits for about one
+batch, however many texts others have sent.
+"""
 
 from __future__ import annotations
 
 import logging
-import math
 import threading
-import time
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from deepwire.decoding.translation_io import Request, Translation
-from deepwire.serve.prometheus_metrics import Metrics
-from deepwire.serve.queue import FairQueue, Job, TextFailedError, Waiting
+from deepwire.serve.model_pool import Search
 from deepwire.serve.request import Limits, RequestError, place_of
-from deepwire.serve.served_model import Search
 
-Work = Callable[[Sequence[Request], Sequence[int], Search], list[Translation]]
-"""Translates texts with so many subwords each."""
-
-_MAX_SECONDS = 60
-_PATIENCE = 0.7  # of the time of a request: what it may wait for others, as far as that can be foreseen
-_NEW = 0.1  # weight of the newest batch in the average pace
+# Thousands of texts of one word in a batch would have more logits at a time than all else takes.
+_MIN_COST = 8
+_RETRY = {"Retry-After": "2"}
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 log = logging.getLogger("deepwire.serve")
+
+
+class Metrics:
+    """The counters of one server, for Prometheus; nothing in them depends on what a text says."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        at = self._registry
+        self.requests = Counter(
+            "deepwire_requests", "Answered requests by path and HTTP status.", ["path", "status"], registry=at
+        )
+        self.seconds = Histogram(
+            "deepwire_request_seconds", "From headers to answer.", ["path"], buckets=_SECONDS, registry=at
+        )
+        self.texts = Counter("deepwire_texts", "Texts translated; empty ones not counted.", registry=at)
+        self.failed = Counter("deepwire_failed_texts", "Texts that the model failed on.", registry=at)
+        self.batch_texts = Histogram(
+            "deepwire_batch_texts", "Texts given to the model together.", buckets=_TEXTS, registry=at
+        )
+        self.batch_seconds = Histogram(
+            "deepwire_batch_seconds", "Time that the model took for them.", buckets=_SECONDS, registry=at
+        )
+        self.queue = Gauge("deepwire_queue_texts", "Texts that wait or are in work.", registry=at)
+        ProcessCollector(registry=at)
+
+    def page(self) -> bytes:
+        """All of them as text."""
+        return generate_latest(self._registry)
+
+
+class TextFailedError(Exception):
+    """The model failed on a text.
+
+    Attributes:
+        index: Which text of its request, counted from 0.
+    """
+
+    def __init__(self, index: int) -> None:
+        super().__init__(f"text {index}")
+        self.index = index
+
+
+class Job:
+    """The texts of one request.
+
+    Attributes:
+        requests: The texts that the model is to translate.
+        lengths: Subwords of each.
+        search: How.
+        client: Who asks: clients take turns.
+        costs: What translating each takes, in subwords: of short texts the rows of the search are what costs.
+        answer: Gets the translations in order, or `TextFailedError`.
+    """
+
+    def __init__(
+        self, requests: Sequence[Request], lengths: Sequence[int], search: Search, client: Hashable = None
+    ) -> None:
+        self.requests, self.lengths, self.search, self.client = requests, lengths, search, client
+        self.costs = [max(_MIN_COST, length) for length in lengths]
+        self.answer: Future[list[Translation]] = Future()
+        self.answer.set_running_or_notify_cancel()  # only `Batcher` ends it
+        self._translations: list[Translation | None] = [None] * len(requests)
+        self._left = len(requests)
+
+    def set_translation(self, index: int, translation: Translation) -> None:
+        """One of the texts is translated."""
+        self._translations[index] = translation
+        self._left -= 1
+        if self._left == 0 and not self.answer.done():
+            self.answer.set_result(
+                [translation for translation in self._translations if translation is not None]
+            )
+
+    def failed(self, error: Exception) -> None:
+        """One of the texts cannot be translated, and so the request has failed."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class Waiting(NamedTuple):
+    """A text that waits for its translation."""
+
+    job: Job
+    place: int
+
+    @property
+    def subwords(self) -> int:
+        """Length of the source."""
+        return self.job.lengths[self.place]
+
+
+class _Turn(NamedTuple):
+    """A text in the line of its client; in the order of the turns."""
+
+    had: int  # what its request is given before it, in subwords
+    arrival: int  # of its request
+    place: int
+    job: Job
+
+
+@dataclass
+class _Client:
+    """The waiting texts of one client.
+
+    Attributes:
+        had: What the client was given, in subwords, on the clock of the queue.
+        now: The clock of its requests: where one that comes new begins.
+        texts: How many wait.
+        lines: They, by the settings of their search, each line a heap.
+    """
+
+    had: int
+    texts: int = 0
+    now: int = 0
+    lines: dict[Search, list[_Turn]] = field(default_factory=dict)
+
+    def first(self) -> _Turn:
+        """The text whose turn it is, whatever its search."""
+        return min(line[0] for line in self.lines.values())
+
+
+class FairQueue:
+    """The waiting texts of all clients; not safe for threads by itself.
+
+    Attributes:
+        cost: Of translating all of them, in subwords.
+    """
+
+    def __init__(self) -> None:
+        self.cost = 0
+        self._clients: dict[Hashable, _Client] = {}
+        self._now = 0  # what the client had whose turn was the last
+        self._arrivals = 0
+        self._texts = 0
+
+    def __len__(self) -> int:
+        return self._texts
+
+    def jobs(self) -> set[Job]:
+        """The requests that have texts here."""
+        lines = (line for client in self._clients.values() for line in client.lines.values())
+        return {turn.job for line in lines for turn in line}
+
+    def waiting(self, client: Hashable) -> int:
+        """How many texts of a client wait."""
+        return self._clients[client].texts if client in self._clients else 0
+
+    def add(self, job: Job) -> None:
+        """All texts of a request."""
+        client = self._clients.setdefault(job.client, _Client(self._now))
+        if not client.texts:
+            client.had = max(client.had, self._now)
+        line = client.lines.setdefault(job.search, [])
+        had = client.now
+        for place, cost in enumerate(job.costs):
+            heappush(line, _Turn(had, self._arrivals, place, job))
+            had += cost
+        self._arrivals += 1
+        client.texts += len(job.lengths)
+        self._texts += len(job.lengths)
+        self.cost += sum(job.costs)
+
+    def drop(self, job: Job) -> None:
+        """Forget the texts of a request that still wait, if there are any."""
+        client = self._clients.get(job.client)
+        line = [] if client is None else client.lines.get(job.search, [])
+        gone = [turn for turn in line if turn.job is job]
+        if client is None or not gone:
+            return
+        line[:] = [turn for turn in line if turn.job is not job]
+        heapify(line)
+        client.texts -= len(gone)
+        self._texts -= len(gone)
+        self.cost -= sum(job.costs[turn.place] for turn in gone)
+        if not line:
+            del client.lines[job.search]
+        self._forget()
+
+    def first_search(self) -> Search:
+        """The search of the text whose turn it is; there must be one."""
+        waiting = (client for client in self._clients.values() if client.texts)
+        return min(waiting, key=lambda client: (client.had, client.first().arrival)).first().job.search
+
+    def take(self, room: int) -> list[Waiting]:
+        """The text whose turn it is, and those after it with the same search, up to this cost in subwords.
+
+        What does not fit is not overtaken by what comes later.
+        """
+        if not self._texts:
+            return []
+        search = self.first_search()
+        turns = [
+            (client.had, client.lines[search][0].arrival, number, client)
+            for number, client in enumerate(self._clients.values())
+            if search in client.lines
+        ]
+        heapify(turns)
+        taken: list[Waiting] = []
+        while turns:
+            _, _, number, client = turns[0]
+            turn = client.lines[search][0]
+            cost = turn.job.costs[turn.place]
+            if taken and cost > room:
+                break
+            taken.append(self._pop(client, search))
+            room -= cost
+            if search in client.lines:
+                heapreplace(turns, (client.had, client.lines[search][0].arrival, number, client))
+            else:
+                heappop(turns)
+        self._forget()
+        return taken
+
+    def _pop(self, client: _Client, search: Search) -> Waiting:
+        turn = heappop(client.lines[search])
+        cost = turn.job.costs[turn.place]
+        self._now = max(self._now, client.had)
+        client.now = max(client.now, turn.had)
+        client.had += cost
+        client.texts -= 1
+        self._texts -= 1
+        self.cost -= cost
+        if not client.lines[search]:
+            del client.lines[search]
+        return Waiting(turn.job, turn.place)
+
+    def _forget(self) -> None:
+        """Clients that have nothing here, and had no more than others have by now."""
+        if not self._texts:
+            self._clients.clear()
+            self._now = 0
+            return
+        self._clients = {
+            name: client for name, client in self._clients.items() if client.texts or client.had > self._now
+        }
 
 
 class Batcher:
@@ -33,8 +275,6 @@ class Batcher:
     or comes is told.
 
     Args:
-        work: Translates; only ever called by the one thread.
-        budget: How many source subwords are worth translating together.
         limits: How many texts may wait, and how long the first waits for others.
         metrics: Counts.
         tidy: Called after every batch.
@@ -43,23 +283,21 @@ class Batcher:
 
     def __init__(
         self,
-        work: Work,
-        budget: Callable[[Search], int],
         limits: Limits,
         metrics: Metrics,
         tidy: Callable[[], object] = lambda: None,
         rest: Callable[[], object] = lambda: None,
         rest_after: float = 10.0,
     ) -> None:
-        self._work, self._budget, self._limits, self._metrics = work, budget, limits, metrics
+        self._limits, self._metrics = limits, metrics
         self._tidy, self._rest, self._rest_after = tidy, rest, rest_after
         self._queue = FairQueue()
         self._changed = threading.Condition()
         self._batch: Sequence[Waiting] = ()
         self._in_work = 0
         self._closed = self._broken = False
-        self._seconds_per_text = 0.01
         self._thread = threading.Thread(target=self._run, name="translating", daemon=True)
+        metrics.queue.set_function(lambda: self.texts)
 
     def start(self) -> None:
         """Begin to translate."""
@@ -83,26 +321,18 @@ class Batcher:
         return len(self._queue) + self._in_work
 
     def require_room(self, count: int, client: Hashable = None) -> None:
-        """Checks that so many texts of a client can be taken.
+        """Checks that so many texts of a client can be taken; one alone may fill half of the queue.
 
         Raises:
-            RequestError: The queue is full, or so long that the time of the request would be over before its
-                turn; or nothing is translated any more.
+            RequestError: The queue is full, or nothing is translated any more.
         """
         if self._broken:
             raise _broken()
         with self._changed:
-            all_, of_client, ahead = self.texts, self._queue.waiting(client), self._queue.ahead(client, count)
-            wait = (ahead + self._in_work) * self._seconds_per_text
-        if all_ + count > self._limits.queue or wait > _PATIENCE * self._limits.request_seconds:
-            said = f"{all_} texts are waiting"
-        elif of_client + count > self._limits.client_queue:
-            said = f"{of_client} texts of this client are waiting"
-        else:
-            return
-        seconds = min(_MAX_SECONDS, max(1, math.ceil(wait)))
-        headers = {"Retry-After": str(seconds)}
-        raise RequestError("queue_full", f"{said}: try again in {seconds} s", headers=headers)
+            all_, of_client = self.texts, self._queue.waiting(client)
+        if all_ + count > self._limits.queue or of_client + count > max(1, self._limits.queue // 2):
+            said = f"{all_} texts are waiting, {of_client} of this client: try again later"
+            raise RequestError("queue_full", said, headers=_RETRY)
 
     def submit(self, job: Job) -> None:
         """Put the texts of a request into the queue, all or none.
@@ -123,12 +353,9 @@ class Batcher:
     def _run(self) -> None:
         try:
             while batch := self._next():
-                begun = time.monotonic()
                 self._translate(batch)
-                seconds = time.monotonic() - begun
                 with self._changed:
                     self._batch, self._in_work = (), 0
-                    self._seconds_per_text += _NEW * (seconds / len(batch) - self._seconds_per_text)
                 self._tidy()
         except BaseException as error:  # nobody else would hear of it, and all would wait in vain
             self._break(error)
@@ -138,7 +365,7 @@ class Batcher:
         log.critical("the translating thread has ended: %s at %s; restart the server", *place_of(error))
         with self._changed:
             self._broken = True
-            jobs = [*{waiting.job for waiting in self._batch}, *self._queue.jobs()]
+            jobs = {waiting.job for waiting in self._batch} | self._queue.jobs()
             self._queue, self._batch, self._in_work = FairQueue(), (), 0
         for job in jobs:
             job.failed(_broken())
@@ -160,17 +387,20 @@ class Batcher:
                     return ()
                 self._wait_for_others()
                 if self._queue:
-                    self._batch = self._queue.take(self._budget(self._queue.first_search()))
+                    self._batch = self._queue.take(self._room())
                     self._in_work = len(self._batch)
                     return self._batch
+
+    def _room(self) -> int:
+        """Subwords that are worth translating with the text whose turn it is."""
+        search = self._queue.first_search()
+        return search.model.budget(search)
 
     def _wait_for_others(self) -> None:
         """Waits a moment for texts that can go along."""
 
         def is_enough() -> bool:
-            if self._closed or not self._queue:
-                return True
-            return self._queue.cost >= self._budget(self._queue.first_search())
+            return self._closed or not self._queue or self._queue.cost >= self._room()
 
         self._changed.wait_for(is_enough, self._limits.batch_wait_ms / 1000)
 
@@ -181,36 +411,30 @@ class Batcher:
             return
         self._metrics.batch_texts.observe(len(batch))
         requests = [waiting.job.requests[waiting.place] for waiting in batch]
+        search = batch[0].job.search
         try:
             with self._metrics.batch_seconds.time():
-                translations = self._work(
-                    requests, [waiting.subwords for waiting in batch], batch[0].job.search
-                )
+                lengths = [waiting.subwords for waiting in batch]
+                translations = search.model.translate(requests, lengths, search)
             if len(translations) != len(batch):
                 raise ValueError(f"{len(translations)} translations of {len(batch)} texts")
         except Exception as error:  # whatever one text does, the others are answered
-            if len(batch) == 1:
-                self._metrics.failed.inc()
-                self._in_work -= 1
-                log.debug("a text failed", exc_info=error)
-                failure = TextFailedError(batch[0].place)
-                failure.__cause__ = error
-                batch[0].job.failed(failure)
+            if len(batch) > 1:
+                self._translate(batch[: len(batch) // 2])
+                self._translate(batch[len(batch) // 2 :])
                 return
-            self._translate(batch[: len(batch) // 2])
-            self._translate(batch[len(batch) // 2 :])
+            self._metrics.failed.inc()
+            self._in_work -= 1
+            log.debug("a text failed", exc_info=error)
+            failure = TextFailedError(batch[0].place)
+            failure.__cause__ = error
+            batch[0].job.failed(failure)
             return
-        self._count(batch, translations)
-        for waiting, translation in zip(batch, translations, strict=True):
-            waiting.job.set_translation(waiting.place, translation)
-
-    def _count(self, batch: Sequence[Waiting], translations: Sequence[Translation]) -> None:
-        """Count what is translated; before its clients know, for they may look, or ask again, at once."""
+        # Counted before the clients know, for they may look, or ask again, at once.
         self._in_work -= len(batch)
         self._metrics.texts.inc(len(batch))
-        self._metrics.tokens.labels("source").inc(sum(waiting.subwords for waiting in batch))
-        written = sum(len(translation.candidates[0].tokens) for translation in translations)
-        self._metrics.tokens.labels("target").inc(written)
+        for waiting, translation in zip(batch, translations, strict=True):
+            waiting.job.set_translation(waiting.place, translation)
 
 
 def _broken() -> RequestError:

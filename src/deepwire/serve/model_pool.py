@@ -1,40 +1,158 @@
-"""The models of a server: which of them translate a direction, and which are in memory."""
+"""The models of a server: what each can be asked for, and which of them translate a direction."""
 
 from __future__ import annotations
 
-import gc
-import logging
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import metadata_of, read_config, require_model
-from deepwire.data.context import ContextConfig
-from deepwire.data.languages import Direction, closest_label, known_directions
+from deepwire.data.languages import Direction, closest_label, known_directions, named_direction
+from deepwire.decoding.model_inputs import MAX_PARALLEL_BATCHES, batches_by_length
+from deepwire.decoding.model_loading import load
 from deepwire.decoding.translation_io import Request, Translation
+from deepwire.decoding.translator import Translator
 from deepwire.errors import LogFn, UsageError
-from deepwire.ops.allocator import give_memory_back
 from deepwire.serve.request import RequestError
-from deepwire.serve.served_model import Search, ServedModel, load_served_model
 
 PIVOT = "en"
 """The common language that is preferred where there are several."""
+# Texts are only divided among cores where each part is worth the trouble.
+_FEWEST_TEXTS = 2
 
-log = logging.getLogger("deepwire.serve")
+
+class Search(NamedTuple):
+    """Settings that all texts of a batch share.
+
+    Attributes:
+        model: Translates.
+        beam, n_best: Settings of the search.
+        alignment: Whether translations are aligned with their texts.
+    """
+
+    model: ServedModel
+    beam: int
+    n_best: int
+    alignment: bool = False
+
+
+class ServedModel:
+    """A translator, its name and its languages.
+
+    Args:
+        translator: Loaded models.
+        name: What clients are told that the model is called.
+        direction: The languages of a model with one direction, if they are known.
+
+    Attributes:
+        why_not_aligned: Why its translations cannot be aligned; empty if they can.
+        context: What it reads in front of a line.
+        most_subwords: Longer texts would be cut.
+        several: Whether it has several directions, and reads for which a text is meant.
+    """
+
+    def __init__(self, translator: Translator, name: str, direction: Direction | None = None) -> None:
+        self.name = name
+        self._translator, self._direction = translator, direction
+        self.context = translator.context
+        self.most_subwords = translator.config.max_source_length
+        self.several = translator.languages is not None
+        self.why_not_aligned = ""
+        try:
+            translator.aligning()
+        except UsageError as error:
+            self.why_not_aligned = error.message
+
+    @property
+    def search(self) -> Search:
+        """The search where a client asks for nothing."""
+        return Search(self, self._translator.config.beam, self._translator.config.n_best)
+
+    def directions(self) -> tuple[Direction, ...]:
+        """The directions that the model was trained in; none where that is not known."""
+        if self._translator.languages is not None:
+            return self._translator.languages.directions
+        return () if self._direction is None else (self._direction,)
+
+    def into(self, target: str | None, source: str | None) -> tuple[str, str]:
+        """The languages to give to the translator.
+
+        Raises:
+            RequestError: The model does not know them, or must be told one.
+        """
+        languages = self._translator.languages
+        if languages is None:
+            known = self._direction or (None, None)
+            for asked, name in ((source, known[0]), (target, known[1])):
+                if asked is not None and asked != name:
+                    raise RequestError(
+                        "invalid", f"the model has one direction only, not {asked!r}: leave it out"
+                    )
+            return "", ""
+        if target is None and len(languages.targets) > 1:
+            raise RequestError("invalid", f"target: one of {', '.join(languages.targets)} is needed")
+        target = languages.targets[0] if target is None else target
+        try:
+            languages.target(target)
+            if source is not None:
+                languages.require_source(source)
+        except UsageError as error:
+            raise RequestError("invalid", f"{error.message}: {error.hint}") from None
+        return target, source or ""
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """How many subwords each text has."""
+        return [len(ids) for ids in self._translator.vocabularies.source.encode_lines(texts)]
+
+    @property
+    def cores(self) -> int:
+        """How many batches are translated at a time."""
+        if self._translator.device.type != "cpu":
+            return 1
+        return min(torch.get_num_threads(), MAX_PARALLEL_BATCHES)
+
+    def budget(self, search: Search) -> int:
+        """Source subwords that are worth translating together."""
+        return max(1, self.cores * self._translator.config.batch_tokens // search.beam)
+
+    def translate(
+        self, requests: Sequence[Request], lengths: Sequence[int], search: Search
+    ) -> list[Translation]:
+        """Translations in order; on a CPU a batch of texts for each core."""
+        translator = self._translator.with_search(
+            beam=search.beam, n_best=search.n_best, batch_tokens=self._batch_tokens(lengths, search.beam)
+        )
+        translator = translator.aligning() if search.alignment else translator
+        # Texts of many clients are no document: each brings its context.
+        return list(translator.translations(requests, window=len(requests), documents=False))
+
+    def _batch_tokens(self, lengths: Sequence[int], beam: int) -> int:
+        """The smallest size of a batch with which there are no more batches than cores."""
+        most = self._translator.config.batch_tokens
+        if len(lengths) < _FEWEST_TEXTS * self.cores:
+            return most
+        languages = self._translator.languages
+        marks = 1 + (languages is not None and languages.tags_source)  # EOS, a tag
+        rows = [length + marks for length in lengths]
+        tokens = sum(rows) // self.cores
+        while tokens * beam < most and len(batches_by_length(rows, tokens)) > self.cores:
+            tokens += tokens // 10 + 1
+        return min(most, tokens * beam)
 
 
 class Leg(NamedTuple):
     """A step from one language to another, by one model.
 
     Attributes:
-        model: Its place in the pool.
+        model: Translates.
         direction: From which language to which; None where that is not known.
         to, from_: What the model is told of them.
     """
 
-    model: int
+    model: ServedModel
     direction: Direction | None
     to: str = ""
     from_: str = ""
@@ -44,55 +162,58 @@ Route = tuple[Leg, ...]
 """One leg, or two through a common language."""
 
 
+def target_of(route: Route) -> str:
+    """The language that comes out; empty = not known."""
+    direction = route[-1].direction
+    return "" if direction is None else direction.target
+
+
+def why_not_aligned(route: Route) -> str:
+    """Why translations along a route cannot be aligned; empty if they can."""
+    return next(filter(None, (leg.model.why_not_aligned for leg in route)), "")
+
+
+def reads_in_order(route: Route) -> bool:
+    """Whether a model of a route reads the lines of a document in front of a line."""
+    return any(leg.model.context.used for leg in route)
+
+
 class ModelPool:
     """Several models, each for directions of its own.
 
-    Where no model translates a direction, two do it through a common language. Only the thread that
-    translates may call `translate`; it loads what is needed, and drops what was not used for longest where
-    the limit would be passed.
+    Where no model translates a direction, two do it through a common language, English if possible.
 
     Args:
         models: At least one; of two that translate the same direction, the first is used.
-        memory: Bytes of stored weights that may be in memory at a time; None = all.
-        pivot: The only common language that is allowed; None = any, preferably English.
 
     Attributes:
+        name: The name that clients are told.
+        search: The search where a client asks for nothing: that of the first model.
         routes: All that can be translated, directly or through a common language.
+        fewest_subwords: The length that every model reads without cutting it.
+        aligns: Whether all translations can be aligned with their texts.
 
     Raises:
-        UsageError: There are several, and the languages of one are not known; or one alone passes the limit.
+        UsageError: There are several, and the languages of one are not known.
     """
 
-    def __init__(
-        self, models: Sequence[ServedModel], memory: int | None = None, pivot: str | None = None
-    ) -> None:
-        self._models, self._memory = tuple(models), memory
+    def __init__(self, models: Sequence[ServedModel]) -> None:
+        self._models = tuple(models)
         direct: dict[Direction, Leg] = {}
-        for place, model in enumerate(self._models):
+        for model in self._models:
             if len(self._models) > 1 and not model.directions():
                 raise UsageError(
                     f"{model.name}: it is not known which languages it translates",
                     "serve it alone, or name the direction: de-en=MODEL",
                 )
-            if memory is not None and model.stored_bytes > memory:
-                raise UsageError(
-                    f"{model.name}: its weights have {model.stored_bytes:,} bytes, more than --memory allows"
-                )
             for direction in model.directions():
                 told = (direction.target, direction.source) if model.several else ("", "")
-                direct.setdefault(direction, Leg(place, direction, *told))
-        self._used = dict.fromkeys(range(len(self._models)), 0.0)
-        self.routes: Mapping[Direction, Route] = dict(_routes(direct, pivot))
-
-    @property
-    def name(self) -> str:
-        """The name that clients are told."""
-        return ", ".join(model.name for model in self._models)
-
-    @property
-    def search(self) -> Search:
-        """The search where a client asks for nothing: that of the first model."""
-        return self._models[0].search
+                direct.setdefault(direction, Leg(model, direction, *told))
+        self.name = ", ".join(model.name for model in self._models)
+        self.search = self._models[0].search
+        self.routes: Mapping[Direction, Route] = dict(_routes(direct))
+        self.fewest_subwords = min(model.most_subwords for model in self._models)
+        self.aligns = not any(model.why_not_aligned for model in self._models)
 
     def languages(self) -> dict[str, object]:
         """The languages that clients can choose; of one model the directions that it was trained in.
@@ -103,9 +224,7 @@ class ModelPool:
         single = len(self._models) == 1
         directions = self._models[0].directions() if single else tuple(self.routes)
         through = [
-            [*direction, route[0].direction.target]
-            for direction, route in self.routes.items()
-            if len(route) > 1 and route[0].direction is not None
+            [*direction, target_of(route[:1])] for direction, route in self.routes.items() if len(route) > 1
         ]
         return {
             "several": not single or self._models[0].several,
@@ -144,84 +263,19 @@ class ModelPool:
         return None if name is None else closest_label(name, labels)
 
     def _route_of_one(self, target: str | None, source: str | None) -> Route:
-        to, from_ = self._models[0].into(target, source)
-        known = self._models[0].directions()
+        (model,) = self._models
+        to, from_ = model.into(target, source)
+        known = model.directions()
         direction = Direction(source, target) if source and target else known[0] if len(known) == 1 else None
-        return (Leg(0, direction, to, from_),)
-
-    def lengths(self, leg: Leg, texts: Sequence[str]) -> list[int]:
-        """How many subwords each text has for the model of a leg."""
-        return self._models[leg.model].lengths(texts)
-
-    def context(self, leg: Leg) -> ContextConfig:
-        """The context that the model of a leg reads in front of a line."""
-        return self._models[leg.model].context
-
-    def reads_in_order(self, route: Route) -> bool:
-        """Whether a model of a route reads the lines of a document in front of a line."""
-        return any(self.context(leg).used for leg in route)
-
-    def most_subwords(self, leg: Leg) -> int:
-        """The longest text that the model of a leg reads without cutting it."""
-        return self._models[leg.model].most_subwords
-
-    @property
-    def fewest_subwords(self) -> int:
-        """The length that every model reads without cutting it."""
-        return min(model.most_subwords for model in self._models)
-
-    @property
-    def longest(self) -> tuple[float, int]:
-        """The largest `max_length_ratio` and `max_length_extra` of all models."""
-        ratios, extras = zip(*(model.longest for model in self._models), strict=True)
-        return max(ratios), max(extras)
-
-    def why_not_aligned(self, route: Route) -> str:
-        """Why translations along a route cannot be aligned; empty if they can."""
-        return next(filter(None, (self._models[leg.model].why_not_aligned for leg in route)), "")
-
-    @property
-    def aligns(self) -> bool:
-        """Whether all translations can be aligned with their texts."""
-        return not any(model.why_not_aligned for model in self._models)
-
-    def budget(self, search: Search) -> int:
-        """Source subwords that are worth translating together."""
-        return self._models[search.model].budget(search)
-
-    def translate(
-        self, requests: Sequence[Request], lengths: Sequence[int], search: Search
-    ) -> list[Translation]:
-        """Translations in order, by the model that `search` names."""
-        model = self._models[search.model]
-        if not model.loaded:
-            self._make_room(model)
-            log.info("loading %s", model.name)
-            model.load()
-        self._used[search.model] = time.monotonic()
-        return model.translate(requests, lengths, search)
-
-    def _make_room(self, needed: ServedModel) -> None:
-        if self._memory is None:
-            return
-        for place in sorted(self._used, key=self._used.__getitem__):
-            in_use = sum(model.stored_bytes for model in self._models if model.loaded and model is not needed)
-            if in_use + needed.stored_bytes <= self._memory:
-                return
-            if self._models[place].loaded:
-                log.info("unloading %s", self._models[place].name)
-                self._models[place].unload()
-                gc.collect()
-                give_memory_back()
+        return (Leg(model, direction, to, from_),)
 
 
-def _routes(direct: Mapping[Direction, Leg], pivot: str | None) -> Iterable[tuple[Direction, Route]]:
+def _routes(direct: Mapping[Direction, Leg]) -> Iterable[tuple[Direction, Route]]:
     """All that can be translated: direct ones first, then those through a common language."""
-    yield from ((direction, (leg,)) for direction, leg in sorted(direct.items()))
+    yield from ((direction, (leg,)) for direction, leg in sorted(direct.items(), key=lambda item: item[0]))
     sources = sorted({direction.source for direction in direct})
     targets = sorted({direction.target for direction in direct})
     middles = sorted(set(sources) & set(targets), key=lambda name: (name != PIVOT, name))
-    middles = [name for name in middles if pivot in (None, name)]
     for source in sources:
         for target in targets:
             if source == target or (source, target) in direct:
@@ -239,28 +293,28 @@ def load_pool(
     *,
     settings: Mapping[str, object],
     warn: LogFn,
-    memory: int | None = None,
-    pivot: str | None = None,
     terms: Path | None = None,
 ) -> ModelPool:
     """Load models; those of the same directions act together as an ensemble.
 
-    With a limit of memory each is loaded once, so that what is wrong is said now; only the last one stays.
+    They always search: a server draws nothing at random.
 
     Args:
         names: MODEL names; SRC-TGT=MODEL names the direction of one that does not know it.
         device, precision, settings, warn: As in `deepwire.decoding.model_loading.load`.
-        memory, pivot: As in `ModelPool`.
         terms: File of terms, for the only direction or model.
 
     Raises:
         ModelError: A model is missing or damaged, or those of an ensemble do not fit.
-        UsageError: A setting is impossible or has no effect, or as in `ModelPool`.
+        UsageError: A setting is impossible, not for servers or has no effect, or as in `ModelPool`.
     """
+    for name, why in (("sampling", "a server draws nothing at random"), ("n_best", "requests say it")):
+        if name in settings:
+            raise UsageError(f"decoding setting {name} is not for servers: {why}", "leave it out")
     groups: dict[frozenset[Direction], list[str]] = {}
     named: dict[frozenset[Direction], Direction | None] = {}
-    for name in names:
-        model, direction = _named_model(name)
+    for typed in names:
+        model, direction = _named_model(typed)
         directions = _directions(model, direction)
         groups.setdefault(directions, []).append(model)
         named.setdefault(directions, direction)
@@ -268,28 +322,15 @@ def load_pool(
         raise UsageError(
             f"--terms {terms}: with models of several directions it is not said which one has them"
         )
-    for option, value in (("--memory", memory), ("--pivot", pivot)):
-        if value is not None and len(groups) == 1:
-            raise UsageError(f"{option} has an effect only with models of several directions")
-    known = {label for directions in groups for direction in directions for label in direction}
-    if pivot is not None and pivot not in known:
-        raise UsageError(f"--pivot {pivot}: the models know {', '.join(sorted(known))}")
     loaded: list[ServedModel] = []
+    searching = {"sampling": None, "n_best": 1, **settings}
     for directions, models in groups.items():
-        for other in loaded if memory is not None else ():
-            other.unload()
-        loaded.append(
-            load_served_model(
-                models,
-                device,
-                precision,
-                settings=settings,
-                warn=warn,
-                direction=named[directions],
-                terms=terms,
-            )
-        )
-    return ModelPool(loaded, memory, pivot)
+        translator = load(models, device, precision, settings=searching, warn=warn, terms=terms)
+        known = named_direction(metadata_of(read_config(find_model(models[0]))))
+        # Where the models lie is nobody's business.
+        shown = " + ".join(Path(model).resolve().name for model in models)
+        loaded.append(ServedModel(translator, shown, known or named[directions]))
+    return ModelPool(loaded)
 
 
 def _named_model(name: str) -> tuple[str, Direction | None]:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
-import json
-import re
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
 
 from deepwire.config.section import Section
 from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.sentences import LINE_BREAK
-from deepwire.io.json_lines import unique_keys
 
 
 class Limits(Section):
@@ -24,7 +19,7 @@ class Limits(Section):
 
     header_seconds: float = Field(5.0, gt=0, le=3600, description="from connecting to the end of the headers")
     body_seconds: float = Field(10.0, gt=0, le=3600, description="for sending the body of a request")
-    request_seconds: float = Field(60.0, gt=0, le=3600, description="to the answer; again for fetching it")
+    request_seconds: float = Field(60.0, gt=0, le=3600, description="from the headers to the answer")
     drain_seconds: float = Field(25.0, ge=0, le=3600, description="for requests in work when it is stopped")
     batch_wait_ms: float = Field(
         5.0, ge=0, le=1000, description="how long the first text of a batch waits for others, milliseconds"
@@ -32,15 +27,16 @@ class Limits(Section):
     body_bytes: int = Field(1 << 20, ge=1, le=1 << 30, description="size of the body of a request")
     texts: int = Field(128, ge=1, le=100_000, description="texts, or lines of text, in a request")
     characters: int = Field(5000, ge=1, le=1_000_000, description="characters in a text")
-    subwords: int = Field(512, ge=1, le=100_000, description="subwords in a line")
     beam: int = Field(8, ge=1, le=1000, description="beam that a request can ask for")
-    queue: int = Field(8192, ge=1, le=1_000_000, description="texts of all clients that wait or are in work")
-    client_queue: int = Field(4096, ge=1, le=1_000_000, description="texts of one client that wait")
+    queue: int = Field(
+        8192,
+        ge=1,
+        le=1_000_000,
+        description="texts that wait or are in work, at most half of them of one client",
+    )
     file_bytes: int = Field(10 << 20, ge=1, le=1 << 30, description="size of an uploaded document")
     file_seconds: float = Field(600.0, gt=0, le=86400, description="for translating a document")
-    files: int = Field(100, ge=1, le=100_000, description="translated documents that are kept")
-    file_keep_seconds: float = Field(1800.0, gt=0, le=1e6, description="how long it is kept")
-    connections: int = Field(1024, ge=1, le=100_000, description="connections at a time")
+    connections: int = Field(512, ge=1, le=100_000, description="connections at a time")
 
 
 STATUS: Mapping[str, int] = {
@@ -83,11 +79,6 @@ class RequestError(Exception):
     ) -> None:
         super().__init__(message)
         self.code, self.message, self.index, self.headers = code, message, index, dict(headers or {})
-
-    def of_text(self, index: int) -> RequestError:
-        """The same about a text with another number."""
-        message = self.message.replace(f"text {self.index}", f"text {index}", 1)
-        return RequestError(self.code, message, index=index, headers=self.headers)
 
     @property
     def status(self) -> int:
@@ -134,9 +125,6 @@ class TextLines(NamedTuple):
         return "".join(translation + line_break for translation, line_break in pairs)
 
 
-_SHOWN = 80
-_EXAMPLE = '{"text": "Ein Hund."}'
-
 Language = Annotated[str, Field(max_length=40)]
 
 
@@ -181,10 +169,6 @@ class RequestBody(TextBody):
     """Asks for the best so many translations of each text, with scores."""
     alignment: bool = False
     """Asks which words of each text and of its translation belong together."""
-    max_length_ratio: float | None = Field(None, ge=0, allow_inf_nan=False)
-    """Most subwords of a translation for each of its line; at most, and by default, as the server has it."""
-    max_length_extra: int | None = Field(None, ge=0)
-    """Subwords that come on top; likewise."""
 
 
 Body = TypeVar("Body", bound=TextBody)
@@ -198,11 +182,8 @@ def read_body_of(kind: type[Body], body: bytes, limits: Limits) -> Body:
     """
     try:
         request = kind.model_validate_json(body)
-        json.loads(body, object_pairs_hook=unique_keys)
     except ValidationError as error:
-        raise _request_error(error, list(kind.model_fields)) from None
-    except ValueError as error:
-        raise RequestError("bad_json", f"not JSON: {error}") from None
+        raise _request_error(error) from None
     _check_texts(request, limits)
     return request
 
@@ -221,34 +202,21 @@ def _check_texts(body: TextBody, limits: Limits) -> None:
         raise RequestError("invalid", f"{lines} lines of text, but at most {limits.texts} at a time")
 
 
-def _request_error(error: ValidationError, keys: list[str]) -> RequestError:
-    """The first fault, in the words of JSON; of what the client has sent only the names of keys."""
+_SHOWN = 80
+
+
+def _request_error(error: ValidationError) -> RequestError:
+    """The first fault; of what the client has sent only the names of keys."""
     fault = error.errors(include_url=False, include_input=False)[0]
     if fault["type"] == "json_invalid":
-        return RequestError("bad_json", f"not JSON: {fault.get('ctx', {})['error']}")
+        return RequestError("bad_json", fault["msg"])
     index = next((part for part in fault["loc"] if isinstance(part, int)), None)
-    where = f"text {index}" if index is not None else ".".join(map(_key, fault["loc"]))
-    text = _text(fault, keys)
-    return RequestError("invalid", f"{where}: {text}" if where else text, index=index)
+    where = f"text {index}" if index is not None else ".".join(map(str, fault["loc"]))[:_SHOWN]
+    # pydantic's own words never quote the value, which may be a text.
+    text = ": ".join(filter(None, (where, fault["msg"])))
+    return RequestError("invalid", printable(text), index=index)
 
 
 def printable(text: str) -> str:
     """`text` with ? for halves of surrogate pairs, which no UTF-8 can hold."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _key(part: str | int) -> str:
-    return printable(str(part))[:_SHOWN] or '""'
-
-
-def _text(fault: ErrorDetails, keys: list[str]) -> str:
-    kind = fault["type"]
-    if kind == "extra_forbidden":
-        close = difflib.get_close_matches(str(fault["loc"][-1])[:_SHOWN].lower(), keys, n=1)
-        return "unknown key" + (f" (did you mean {close[0]}?)" if close else f"; known are {', '.join(keys)}")
-    if kind == "value_error":
-        return str(fault.get("ctx", {})["error"])
-    if not fault["loc"]:
-        return f"the body must be a JSON object such as {_EXAMPLE}"
-    # pydantic's own words never quote the value, which may be a text.
-    return re.sub(r"^\w+ should", "must", fault["msg"])

@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial, wraps
+from functools import partial
 from importlib.resources import files
 from typing import NamedTuple
 from urllib.parse import quote
@@ -20,11 +20,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from deepwire.errors import DeepwireError
+from deepwire.serve.batcher import TextFailedError
 from deepwire.serve.document_translation import DocumentRoute, DocumentTranslator, Upload
 from deepwire.serve.documents.document import Options
 from deepwire.serve.documents.registry import ENDINGS
-from deepwire.serve.prometheus_metrics import CONTENT_TYPE
-from deepwire.serve.queue import TextFailedError
+from deepwire.serve.model_pool import target_of
 from deepwire.serve.request import (
     AUTO,
     Body,
@@ -35,7 +35,7 @@ from deepwire.serve.request import (
     printable,
     read_body_of,
 )
-from deepwire.serve.service import Client, DisconnectedError, Service, target_of
+from deepwire.serve.service import Client, DisconnectedError, Service
 
 _UNTRANSLATED = "Deepwire-Untranslated"
 """Header of a document's translation: beginnings of what stays as it is, with commas between them."""
@@ -63,11 +63,12 @@ PATHS = frozenset({*OPEN, *WATCHED, *OWN_PATHS})
 ErrorAnswer = Callable[["RequestError", str, str], Response]
 """The answer to a request that is refused, with its path and its id."""
 
+_POST = ("POST",)
 _CORS_SECONDS = 1_728_000  # twenty days
-_FILE_KEYS = ("name", "source", "target")
-_SHOWN = 40
 _CLIENT_GONE = 499  # no standard status: nobody reads it but the metrics
 Endpoint = Callable[[Request], Awaitable[Response]]
+_METRICS_KIND = "text/plain; version=0.0.4; charset=utf-8"
+_NETWORK = 64  # bits of an IPv6 address that name a customer; the rest is free to choose
 
 log = logging.getLogger("deepwire.serve")
 
@@ -124,20 +125,18 @@ def own_site(service: Service, *, files: bool = True) -> Site:
 def own_routes(service: Service, documents: DocumentTranslator | None, folder: str = "") -> list[Route]:
     """The interface of deepwire: `/translate`, `/languages` and so on under a folder."""
     own = _Interface(service, documents)
-    files = [] if documents is None else [_post(f"{folder}/translate_file", own.translate_file)]
+    files = (
+        [] if documents is None else [Route(f"{folder}/translate_file", own.translate_file, methods=_POST)]
+    )
     return [
         *files,
-        _post(f"{folder}/translate", own.translate),
-        _post(f"{folder}/detect", own.detect),
+        Route(f"{folder}/translate", own.translate, methods=_POST),
+        Route(f"{folder}/detect", own.detect, methods=_POST),
         Route(f"{folder}/languages", own.languages),
         Route("/healthz", own.healthz),
         Route("/readyz", own.readyz),
         Route("/metrics", own.metrics),
     ]
-
-
-def _post(path: str, endpoint: Endpoint) -> Route:
-    return Route(path, translating(endpoint), methods=["POST"])
 
 
 def page_routes(folder: str = "") -> list[Route]:
@@ -170,12 +169,28 @@ def application(routes: Sequence[Route], answer: ErrorAnswer) -> Starlette:
             refused = RequestError("not_found", "there is nothing at this address")
         return answer(refused, request.url.path, request.state.id)
 
+    async def text_failed(request: Request, error: Exception) -> Response:
+        assert isinstance(error, TextFailedError)
+        log_failure(request.state.id, error.__cause__ or error)
+        refused = RequestError("internal", "the model failed on this text", index=error.index)
+        return answer(refused, request.url.path, request.state.id)
+
     async def fault(request: Request, _error: Exception) -> Response:
-        """A fault of ours, which is logged elsewhere."""
+        """A fault of ours, which the server logs."""
         refused = RequestError("internal", "the server failed on this request")
         return answer(refused, request.url.path, request.state.id)
 
-    handlers = {RequestError: request_error, HTTPException: http_error, Exception: fault}
+    async def gone(_request: Request, _error: Exception) -> Response:
+        return Response(status_code=_CLIENT_GONE)
+
+    handlers = {
+        RequestError: request_error,
+        HTTPException: http_error,
+        TextFailedError: text_failed,
+        DisconnectedError: gone,
+        ClientDisconnect: gone,
+        Exception: fault,
+    }
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return app
@@ -206,10 +221,6 @@ class _Interface:
         service, documents = self._service, self._documents
         assert documents is not None
         asked, limits = request.query_params, service.limits
-        for key in asked:
-            if key not in _FILE_KEYS:
-                known = ", ".join(_FILE_KEYS)
-                raise RequestError("invalid", f"{printable(key)[:_SHOWN]}: unknown; known are {known}")
         if not asked.get("name"):
             raise RequestError("invalid", "name: is needed, for the ending of it: ?name=report.docx")
         source, target = (service.models.label(asked.get(key)) for key in ("source", "target"))
@@ -261,7 +272,7 @@ class _Interface:
 
     async def metrics(self, _request: Request) -> Response:
         """GET /metrics."""
-        return Response(self._service.metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+        return Response(self._service.metrics.page(), headers={"Content-Type": _METRICS_KIND})
 
     async def _read(self, kind: type[Body], request: Request) -> Body:
         """The body of a request, which must be JSON.
@@ -280,22 +291,6 @@ def _status(status: str, is_good: bool) -> Response:
     return JSONResponse({"status": status}, 200 if is_good else 503)
 
 
-def translating(endpoint: Endpoint) -> Endpoint:
-    """An endpoint whose client may go away, and on whose texts the model may fail."""
-
-    @wraps(endpoint)
-    async def answer(request: Request) -> Response:
-        try:
-            return await endpoint(request)
-        except (DisconnectedError, ClientDisconnect):
-            return Response(status_code=_CLIENT_GONE)
-        except TextFailedError as error:
-            log_failure(request.state.id, error.__cause__ or error)
-            raise RequestError("internal", "the model failed on this text", index=error.index) from None
-
-    return answer
-
-
 def client_of(request: Request) -> Client:
     """Who asks."""
 
@@ -304,9 +299,6 @@ def client_of(request: Request) -> Client:
             pass
 
     return Client(network_of(request.client.host if request.client else ""), gone)
-
-
-_NETWORK = 64  # bits of an IPv6 address that name a customer; the rest is free to choose
 
 
 def network_of(address: str) -> str:

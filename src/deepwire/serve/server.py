@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import secrets
 import signal
 import socket
@@ -58,7 +57,6 @@ class RequestMiddleware:
         token: What clients must send; None = nothing.
         hosts: The names of the server that clients may use; None = any.
         site: What it answers; None = deepwire's own interface.
-        prefix: A beginning of paths that may be left out, such as `/mt`.
     """
 
     def __init__(
@@ -67,15 +65,12 @@ class RequestMiddleware:
         token: Token | None = None,
         hosts: Hosts | None = None,
         site: Site | None = None,
-        prefix: str = "",
     ) -> None:
-        self._service, self._token, self._hosts, self._prefix = service, token, hosts, prefix
+        self._service, self._token, self._hosts = service, token, hosts
         self._site = own_site(service) if site is None else site
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request (ASGI)."""
-        if self._prefix and scope["path"].startswith(f"{self._prefix}/"):
-            scope = {**scope, "path": scope["path"][len(self._prefix) :]}
         exchange = _Exchange(scope, receive, send, self._service, self._site.paths)
         try:
             refused = self._refuse(scope)
@@ -86,11 +81,8 @@ class RequestMiddleware:
         except asyncio.CancelledError:  # the time for stopping is over
             if exchange.status is None:
                 await self._answer(_STOPPING, exchange)
-        except Exception as error:  # a fault of ours: the client gets a line, and the server lives on
+        except Exception as error:  # a fault of ours: it is answered by now, and the server lives on
             log_failure(exchange.id, error)
-            if exchange.status is None:
-                answer = RequestError("internal", "the server failed on this request")
-                await self._answer(answer, exchange)
         finally:
             exchange.end()
 
@@ -185,8 +177,7 @@ class LimitedProtocol(H11Protocol):
     """A connection.
 
     From its beginning, and from the first byte of every further request, `header_seconds` run until the
-    headers are complete; then the application keeps the time. A client that does not fetch its answers within
-    `request_seconds` is cut off.
+    headers are complete; then the application keeps the time.
     """
 
     config: ServerConfig
@@ -200,7 +191,6 @@ class LimitedProtocol(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._headers_due: asyncio.TimerHandle | None = None
-        self._fetching_due: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
         """A client has connected."""
@@ -218,19 +208,7 @@ class LimitedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""
         self._stop_waiting_for_headers()
-        if self._fetching_due is not None:
-            self._fetching_due.cancel()
         super().connection_lost(exc)
-
-    def on_response_complete(self) -> None:
-        """An answer is written, though the client may not have fetched it."""
-        super().on_response_complete()
-        self._await_fetching()
-
-    def pause_writing(self) -> None:
-        """The client fetches its answers more slowly than they are made."""
-        super().pause_writing()
-        self._await_fetching()
 
     def _await_headers(self) -> None:
         if self._headers_due is None:
@@ -241,16 +219,6 @@ class LimitedProtocol(H11Protocol):
         if self._headers_due is not None:
             self._headers_due.cancel()
             self._headers_due = None
-
-    def _await_fetching(self) -> None:
-        if self._fetching_due is None and self.transport.get_write_buffer_size():
-            seconds = self.config.limits.request_seconds
-            self._fetching_due = self.loop.call_later(seconds, self._end_unfetched)
-
-    def _end_unfetched(self) -> None:
-        self._fetching_due = None
-        if self.transport.get_write_buffer_size():
-            self.transport.abort()
 
 
 class ServerConfig(uvicorn.Config):
@@ -276,10 +244,6 @@ class ServerConfig(uvicorn.Config):
         self.limits = limits
 
 
-# Files of a process that are no connections: libraries, the model, standard streams.
-_OTHER_FILES = 256
-
-
 class Server(uvicorn.Server):
     """Answers requests until it is told to stop; then it answers what it has taken and refuses the rest.
 
@@ -293,7 +257,6 @@ class Server(uvicorn.Server):
         self._guard, self._service = guard, service
         self._latest = 0.0
         self._begun: Callable[[], object] = lambda: None
-        service.metrics.watch(lambda: service.batcher.texts, lambda: len(self.server_state.connections))
 
     def serve_on(self, bound: socket.socket, begun: Callable[[], object] = lambda: None) -> None:
         """Serve on a socket until a signal comes (SIGTERM or SIGINT; the second one ends it at once).
@@ -301,7 +264,6 @@ class Server(uvicorn.Server):
         `begun` is called when it answers requests and signals.
         """
         self._begun = begun
-        _allow_files(self._service.limits.connections + _OTHER_FILES)
         self._service.start()
         try:
             asyncio.run(self.serve(sockets=[bound]))
@@ -335,11 +297,3 @@ class Server(uvicorn.Server):
             return True
         done = not self._service.requests or time.monotonic() >= self._latest
         return self.stopped_by is not None and done
-
-
-def _allow_files(count: int) -> None:
-    """Let this process have so many open files, as far as the system allows it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import math
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -21,21 +18,15 @@ from deepwire.decoding.document_context import Documents, Wave
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.ops.allocator import Surplus, give_memory_back
 from deepwire.serve.answers import SplitTexts, as_it_is, by_way_of, text_record
-from deepwire.serve.batcher import Batcher
-from deepwire.serve.model_pool import Leg, ModelPool, Route
-from deepwire.serve.prometheus_metrics import Metrics
-from deepwire.serve.queue import Job, TextFailedError
+from deepwire.serve.batcher import Batcher, Job, Metrics, TextFailedError
+from deepwire.serve.model_pool import ModelPool, Route, Search, reads_in_order, target_of, why_not_aligned
 from deepwire.serve.request import AUTO, Limits, RequestBody, RequestError, TextBody, TextLines
-from deepwire.serve.served_model import Search
 
-_HOPELESS = 2
-"""A text is given up where the rest of it needs so many times as long as there is left."""
 _PART = 256  # sentences of a long text that wait at a time
 _ENOUGH = 5000  # characters of a text to tell its language by
 _MAX_DETECTIONS, _MIN_SHARE = 3, 0.01
 
 _Result = TypeVar("_Result")
-_due: ContextVar[float] = ContextVar("when the time of the request is over", default=math.inf)
 
 
 class DisconnectedError(Exception):
@@ -91,19 +82,16 @@ class Service:
     Args:
         models: What translates.
         limits: What a client can ask for.
-        metrics: Counts.
 
     Attributes:
         requests: How many translations clients wait for.
         stopping: Whether no more are taken.
     """
 
-    def __init__(self, models: ModelPool, limits: Limits, metrics: Metrics) -> None:
-        self.models, self.limits, self.metrics = models, limits, metrics
+    def __init__(self, models: ModelPool, limits: Limits) -> None:
+        self.models, self.limits, self.metrics = models, limits, Metrics()
         self.requests, self.stopping = 0, False
-        self.batcher = Batcher(
-            models.translate, models.budget, limits, metrics, tidy=Surplus().check, rest=give_memory_back
-        )
+        self.batcher = Batcher(limits, self.metrics, tidy=Surplus().check, rest=give_memory_back)
         # One thread: long texts of one client must not take the cores from the model.
         self._segmenting = ThreadPoolExecutor(1, "segmenting")
 
@@ -129,7 +117,7 @@ class Service:
             "limits": {
                 "texts": limits.texts,
                 "characters": limits.characters,
-                "subwords": min(limits.subwords, self.models.fewest_subwords),
+                "subwords": self.models.fewest_subwords,
                 "beam": self.most_beam,
                 "body_bytes": limits.body_bytes,
             },
@@ -148,16 +136,13 @@ class Service:
             RequestError: It took longer.
         """
         self.requests += 1
-        before = _due.set(time.monotonic() + seconds)
         try:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError:
-            self.metrics.cancelled.inc()
             said = f"not translated within {seconds:g} s"
             raise RequestError("out_of_time", said, headers={"Retry-After": "10"}) from None
         finally:
-            _due.reset(before)
             self.requests -= 1
 
     async def run_in_worker(self, work: Callable[[], _Result]) -> _Result:
@@ -220,9 +205,7 @@ class Service:
         """Cuts texts into what the first model of a route reads."""
         leg = route[0]
         language = "" if leg.direction is None else leg.direction.source
-        return SentenceSplitter(
-            language, lambda texts: self.models.lengths(leg, texts), self._most_subwords(leg)
-        )
+        return SentenceSplitter(language, leg.model.lengths, leg.model.most_subwords)
 
     async def translate(self, body: RequestBody, client: Client) -> dict[str, object]:
         """The answer to a request.
@@ -258,7 +241,7 @@ class Service:
             except TextFailedError as error:
                 raise TextFailedError(places[error.index]) from error.__cause__
             except RequestError as error:
-                raise error if error.index is None else error.of_text(places[error.index]) from None
+                raise error if error.index is None else _of_text(error, places[error.index]) from None
             for place, answer in zip(places, answers, strict=True):
                 translations[place] = answer
         return {"translations": translations, "detected": detected if body.text is None else detected[0]}
@@ -266,7 +249,7 @@ class Service:
     async def _by_route(
         self, body: RequestBody, route: Route, search: Search, client: Client
     ) -> list[dict[str, object]]:
-        if search.alignment and (why := self.models.why_not_aligned(route)):
+        if search.alignment and (why := why_not_aligned(route)):
             raise RequestError("invalid", f"alignment: {why}")
         translate = self._by_sentences if body.sentences else self._by_lines
         return await translate(body, route, search, client)
@@ -274,8 +257,9 @@ class Service:
     async def _by_sentences(
         self, body: RequestBody, route: Route, search: Search, client: Client
     ) -> list[dict[str, object]]:
-        in_order = self.models.reads_in_order(route)
-        split = await self.run_in_worker(partial(SplitTexts.of, body.all, self.splitter(route), in_order))
+        split = await self.run_in_worker(
+            partial(SplitTexts.of, body.all, self.splitter(route), reads_in_order(route))
+        )
         try:
             translations = await self.translate_sentences(
                 split.sentences, route, search, client, split.starts
@@ -301,8 +285,8 @@ class Service:
         if places:
             self.batcher.require_room(len(places), client.name)
             lines = [texts[index].lines[number] for index, number in places]
-            lengths = await self.run_in_worker(partial(self.models.lengths, route[0], lines))
-            most = self._most_subwords(route[0])
+            lengths = await self.run_in_worker(partial(route[0].model.lengths, lines))
+            most = route[0].model.most_subwords
             for (index, number), length in zip(places, lengths, strict=True):
                 if length > most:
                     where = f"text {index}" + (f", line {number + 1}" if texts[index].breaks else "")
@@ -338,13 +322,11 @@ class Service:
             RequestError, DisconnectedError, TextFailedError: As in `translate`.
         """
         translated: list[Translation] = []
-        documents = None if starts is None else [Documents(self.models.context(leg)) for leg in route]
-        begun = time.monotonic()
+        documents = None if starts is None else [Documents(leg.model.context) for leg in route]
         for first in range(0, len(sentences), _PART):
-            _require_time(first, len(sentences), begun)
             part = sentences[first : first + _PART]
             self.batcher.require_room(len(part), client.name)
-            lengths = await self.run_in_worker(partial(self.models.lengths, route[0], part))
+            lengths = await self.run_in_worker(partial(route[0].model.lengths, part))
             begins = None if starts is None else {place - first for place in starts}
             try:
                 translated += await self._along(part, lengths, route, search, client, begins, documents)
@@ -372,12 +354,12 @@ class Service:
             before = translations
             if number:
                 texts = [translation.text for translation in translations]
-                lengths = await self.run_in_worker(partial(self.models.lengths, leg, texts))
-                self._require_short(leg, lengths)
+                lengths = await self.run_in_worker(partial(leg.model.lengths, texts))
+                _require_short(lengths, leg.model.most_subwords)
             last = number == len(route) - 1
             leg_search = search._replace(model=leg.model, n_best=search.n_best if last else 1)
             requests = [Request(text, to=leg.to, from_=leg.from_) for text in texts]
-            context = NO_CONTEXT if starts is None else self.models.context(leg)
+            context = NO_CONTEXT if starts is None else leg.model.context
             if context.used:
                 costs = [min(length * (context.source + 1), context.max_length) for length in lengths]
                 read = Documents(context) if documents is None else documents[number]
@@ -409,61 +391,33 @@ class Service:
             translations |= zip(wave.places, answers, strict=True)
         return [translations[place] for place in range(len(translations))]
 
-    def _require_short(self, leg: Leg, lengths: Sequence[int]) -> None:
-        """Checks that translations into a common language are not too long for the model that goes on."""
-        for index, length in enumerate(lengths):
-            if length > self._most_subwords(leg):
-                problem = f"its translation on the way has {length} subwords: too long to go on"
-                raise RequestError("invalid", f"text {index}: {problem}", index=index)
-
-    def _most_subwords(self, leg: Leg) -> int:
-        return min(self.limits.subwords, self.models.most_subwords(leg))
-
     def _search(self, body: RequestBody) -> Search:
         beam, n_best = body.beam or self.models.search.beam, body.n_best or 1
         if beam > self.most_beam:
             raise RequestError("invalid", f"beam: at most {self.most_beam}, but is {beam}")
         if n_best > beam:
             raise RequestError("invalid", f"n_best: at most the beam ({beam}), but is {n_best}")
-        ratio, extra = body.max_length_ratio, body.max_length_extra
-        most_ratio, most_extra = self.models.longest
-        if ratio is not None and ratio > most_ratio:
-            raise RequestError("invalid", f"max_length_ratio: at most {most_ratio:g}, but is {ratio:g}")
-        if extra is not None and extra > most_extra:
-            raise RequestError("invalid", f"max_length_extra: at most {most_extra}, but is {extra}")
-        if not ((most_ratio if ratio is None else ratio) or (most_extra if extra is None else extra)):
-            said = "max_length_ratio and max_length_extra are both 0: no output would be allowed"
-            raise RequestError("invalid", said)
-        return Search(beam, n_best, 0, body.alignment, ratio, extra)
+        return Search(self.models.search.model, beam, n_best, body.alignment)
 
     async def _answer(self, job: Job, client: Client) -> list[Translation]:
         """Wait for the model or for the end of the client, whichever comes first."""
         self.batcher.submit(job)
         try:
             return await client.wait_for(asyncio.wrap_future(job.answer))
-        except DisconnectedError:
-            self.metrics.cancelled.inc()
-            raise
         finally:
             if not job.answer.done():
                 self.batcher.drop(job)
 
 
-def _require_time(done: int, sentences: int, begun: float) -> None:
-    """Checks that there is hope for the rest of a long text: who waits in vain should know it early.
-
-    Raises:
-        RequestError: At the pace so far, the time of the request will be over long before the end.
-    """
-    now, due = time.monotonic(), _due.get()
-    needed = (sentences - done) * (now - begun) / done if done else 0
-    if needed > _HOPELESS * (due - now):
-        most = done * (due - begun) / (now - begun)
-        said = f"{sentences:,} sentences, of which about {most:,.0f} can be translated in time"
-        raise RequestError("too_large", f"{said}: send them in parts")
+def _of_text(error: RequestError, index: int) -> RequestError:
+    """An error about a text that has another number in its request."""
+    message = error.message.replace(f"text {error.index}", f"text {index}", 1)
+    return RequestError(error.code, message, index=index, headers=error.headers)
 
 
-def target_of(route: Route) -> str:
-    """The language that comes out; empty = not known."""
-    direction = route[-1].direction
-    return "" if direction is None else direction.target
+def _require_short(lengths: Sequence[int], most: int) -> None:
+    """Checks that translations into a common language are not too long for the model that goes on."""
+    for index, length in enumerate(lengths):
+        if length > most:
+            problem = f"its translation on the way has {length} subwords: too long to go on"
+            raise RequestError("invalid", f"text {index}: {problem}", index=index)

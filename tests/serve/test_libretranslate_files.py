@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePath
-from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
 
-from deepwire.serve.libretranslate.interface import Choices, KeptFiles, libretranslate_site
-
-
-def site(service):
-    return libretranslate_site(service, Choices())
+from deepwire.serve.libretranslate import KeptFiles, libretranslate_site
 
 
 @pytest.fixture(scope="module")
 def server(polyglot, serving):
-    with serving.running(polyglot, site=site, file_bytes=300_000) as found:
+    with serving.running(polyglot, site=libretranslate_site, file_bytes=300_000) as found:
         yield found
 
 
@@ -53,8 +48,9 @@ def test_a_document_is_translated_and_can_be_fetched(server, polyglot):
     assert answer.headers["content-type"] == "application/octet-stream"
 
 
-def test_what_a_document_keeps_for_its_length_is_told(polyglot, serving):
-    with serving.running(polyglot, site=site, subwords=20) as server:
+def test_what_a_document_keeps_for_its_length_is_told(polyglot, serving, monkeypatch):
+    monkeypatch.setattr(polyglot, "most_subwords", 20)
+    with serving.running(polyglot, site=libretranslate_site) as server:
         answer = send(server, "a.txt", f"ein hund\n{'n' * 900}\n".encode()).json
         assert answer["untranslated"] == ["n" * 40 + "…"]
         assert list(send(server, "a.txt", b"ein hund\n").json) == ["translatedFileUrl"]
@@ -97,8 +93,10 @@ def test_names_lead_nowhere_else(server):
 
 
 def test_documents_can_be_switched_off(polyglot, serving):
-    off = Choices(files=False)
-    with serving.running(polyglot, site=lambda service: libretranslate_site(service, off)) as server:
+    def site(service):
+        return libretranslate_site(service, files=False)
+
+    with serving.running(polyglot, site=site) as server:
         answer = send(server, "a.txt", b"a")
         assert (answer.status, answer.json["error"]) == (
             403,
@@ -108,17 +106,19 @@ def test_documents_can_be_switched_off(polyglot, serving):
         assert (settings["filesTranslation"], settings["supportedFilesFormat"]) == (False, [])
 
 
-def test_documents_are_kept_for_a_while_and_not_too_many():
+def test_documents_are_kept_for_a_while_and_not_too_many(monkeypatch):
+    monkeypatch.setattr("deepwire.serve.libretranslate._MOST_KEPT", 2)
     clock = [0.0]
-    kept = KeptFiles(10, 2, lambda: clock[0])
+    kept = KeptFiles(lambda: clock[0])
     first, second = kept.keep("a.txt", b"1"), kept.keep("a.txt", b"2")
-    assert kept.find(first).path.read_bytes() == b"1"
+    assert kept.find(first).read_bytes() == b"1"
     third = kept.keep("a.txt", b"3")
     assert kept.find(first) is None
-    path = kept.find(second).path
-    clock[0] = 11
+    path = kept.find(second)
+    clock[0] = 10_000.0
     assert kept.find(third) is None
     assert not path.exists()
+    kept.close()
 
 
 def test_documents_go_with_the_server_even_where_it_is_ended_by_force(
@@ -126,7 +126,7 @@ def test_documents_go_with_the_server_even_where_it_is_ended_by_force(
 ):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     model = serving.Held(polyglot)
-    with serving.running(model, site=site) as server, ThreadPoolExecutor(1) as clients:
+    with serving.running(model, site=libretranslate_site) as server, ThreadPoolExecutor(1) as clients:
         model.free.set()
         answer = send(server, "a.txt", b"ein hund")
         name = PurePath(urlsplit(answer.json["translatedFileUrl"]).path).name
@@ -140,24 +140,3 @@ def test_documents_go_with_the_server_even_where_it_is_ended_by_force(
         assert server.service.batcher.alive, "the process would end without tidying up"
         assert list(tmp_path.iterdir()) == []
         model.free.set()
-
-
-def test_a_document_that_would_take_too_long_is_refused_early(polyglot, serving, monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr("deepwire.serve.service.time", SimpleNamespace(monotonic=lambda: clock[0]))
-    page = "".join(f"<p>ein Hund {number}</p>" for number in range(1000)).encode()
-    with serving.running(polyglot, site=site, file_seconds=600) as server:
-        along = server.service._along
-
-        async def slowly(texts, *asked):
-            clock[0] += len(texts)  # a second for each
-            return await along(texts[:1], asked[0][:1], *asked[1:]) * len(texts)
-
-        monkeypatch.setattr(server.service, "_along", slowly)
-        refused = send(server, "a.html", page)
-        assert refused.status == 413
-        assert refused.json["error"] == (
-            "1,000 sentences, of which about 600 can be translated in time: send them in parts"
-        )
-        assert clock[0] < 600
-        assert send(server, "a.html", page[: len(page) // 2]).status == 200

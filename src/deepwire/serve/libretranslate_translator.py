@@ -1,13 +1,14 @@
-"""Texts and documents, translated as clients of LibreTranslate expect it."""
+"""Texts and documents, translated as clients of LibreTranslate expect it, and its codes of languages."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 
 from deepwire.data.languages import Direction
+from deepwire.data.text.language_guess import language_code
 from deepwire.decoding.translation_io import Translation
 from deepwire.errors import DeepwireError, UsageError
 from deepwire.serve.document_translation import (
@@ -21,20 +22,122 @@ from deepwire.serve.document_translation import (
 )
 from deepwire.serve.documents.document import Options
 from deepwire.serve.documents.formats.hypertext import HtmlDocument
-from deepwire.serve.documents.marked_text import PlainText, ReplacedText, unescaped
+from deepwire.serve.documents.marked_text import PlainText, ReplacedText
 from deepwire.serve.documents.registry import require_reader
 from deepwire.serve.documents.translation_plan import TranslationPlan
-from deepwire.serve.libretranslate.fields import (
-    AskedTranslation,
-    invalid,
-    known_language,
-)
-from deepwire.serve.libretranslate.language_codes import LanguageCodes, language_name, written_code
 from deepwire.serve.model_pool import Route
-from deepwire.serve.request import AUTO, RequestError
+from deepwire.serve.request import AUTO, RequestError, printable
 from deepwire.serve.service import Client, Detection, Service, likely_languages
 
+_NAMES = """
+    af=Afrikaans am=Amharic ar=Arabic as=Assamese az=Azerbaijani be=Belarusian bg=Bulgarian bn=Bengali
+    bs=Bosnian ca=Catalan cs=Czech cy=Welsh da=Danish de=German el=Greek en=English eo=Esperanto es=Spanish
+    et=Estonian eu=Basque fa=Persian fi=Finnish fr=French ga=Irish gl=Galician gu=Gujarati ha=Hausa he=Hebrew
+    hi=Hindi hr=Croatian hu=Hungarian hy=Armenian id=Indonesian ig=Igbo is=Icelandic it=Italian ja=Japanese
+    ka=Georgian kk=Kazakh km=Khmer kn=Kannada ko=Korean ky=Kyrgyz lb=Luxembourgish lo=Lao lt=Lithuanian
+    lv=Latvian mg=Malagasy mk=Macedonian ml=Malayalam mn=Mongolian mr=Marathi ms=Malay mt=Maltese my=Burmese
+    nb=Norwegian ne=Nepali nl=Dutch nn=Nynorsk oc=Occitan or=Odia pa=Punjabi pl=Polish ps=Pashto pt=Portuguese
+    ro=Romanian ru=Russian sd=Sindhi si=Sinhala sk=Slovak sl=Slovenian so=Somali sq=Albanian sr=Serbian
+    sv=Swedish sw=Swahili ta=Tamil te=Telugu tg=Tajik th=Thai ti=Tigrinya tl=Tagalog tr=Turkish tt=Tatar
+    ug=Uyghur uk=Ukrainian ur=Urdu uz=Uzbek vi=Vietnamese xh=Xhosa yi=Yiddish yo=Yoruba yue=Cantonese
+    zh=Chinese zu=Zulu
+"""
+_WRITTEN: Mapping[str, tuple[str, str]] = {
+    **{code: (code, name) for code, name in (pair.split("=") for pair in _NAMES.split())},
+    "pt-br": ("pt-BR", "Portuguese (Brazil)"),
+    "zh": ("zh-Hans", "Chinese"),
+    "zh-hant": ("zh-Hant", "Chinese (traditional)"),
+}
+_OTHER_SPELLINGS: Mapping[str, str] = {
+    "pb": "pt-br",
+    "zt": "zh-hant",
+    "zh-hans": "zh",
+    "zh-cn": "zh",
+    "zh-sg": "zh",
+    "zh-tw": "zh-hant",
+    "zh-hk": "zh-hant",
+}
+
+
+def plain_code(label: str) -> str:
+    """One spelling of a label, in lower case: `zh-hant` of `zt` and `zh_TW`, `de` of `deu` and `DE`."""
+    lower = label.strip().lower().replace("_", "-")
+    known = _OTHER_SPELLINGS.get(lower, lower)
+    return known if known in _WRITTEN else language_code(known) if "-" not in known else known
+
+
+class LanguageCodes:
+    """The languages of a server.
+
+    Args:
+        labels: What its models call them.
+    """
+
+    def __init__(self, labels: Iterable[str]) -> None:
+        self._labels: dict[str, str] = {}
+        for label in labels:
+            self._labels.setdefault(plain_code(label), label)
+        for code, label in list(self._labels.items()):
+            if code != "zh-hant":  # another script, and not what `zh` stands for
+                self._labels.setdefault(code.partition("-")[0], label)
+
+    def label(self, code: str) -> str | None:
+        """The label that the models have for a code; None = there is no such language here."""
+        return self._labels.get(plain_code(code))
+
+
+def written_code(label: str) -> str:
+    """The code of a language in an answer."""
+    code = plain_code(label)
+    return _WRITTEN.get(code, (code, ""))[0]
+
+
+def language_name(label: str) -> str:
+    """The English name of a language; its code where we know none."""
+    code = plain_code(label)
+    base = code.partition("-")[0]
+    return _WRITTEN.get(code, _WRITTEN.get(base, ("", code)))[1]
+
+
 _NOTHING = Detection("en", 0.0)
+_SHOWN = 40
+
+
+def invalid(text: str) -> RequestError:
+    """The error for a request that clients have to mend."""
+    return RequestError("invalid", f"Invalid request: {text}")
+
+
+@dataclass(frozen=True)
+class AskedTranslation:
+    """A request that was checked.
+
+    Attributes:
+        texts: What to translate.
+        is_list: Whether a list was sent, and is to be answered.
+        source, target: Labels of the models; the source may be `auto`.
+        is_html: Whether the texts are HTML.
+        alternatives: How many further translations.
+    """
+
+    texts: tuple[str, ...]
+    is_list: bool
+    source: str
+    target: str
+    is_html: bool
+    alternatives: int
+
+
+def known_language(code: str, codes: LanguageCodes) -> str:
+    """The label that the models have for a language.
+
+    Raises:
+        RequestError: They do not know it.
+    """
+    label = codes.label(code)
+    if label is None:
+        raise RequestError("invalid", f"{printable(code[:_SHOWN])} is not supported")
+    return label
 
 
 class LibreTranslator:
@@ -43,14 +146,13 @@ class LibreTranslator:
     Args:
         service: Translates sentences.
         documents: Translates documents.
-        cosmetics: Whether texts are corrected afterwards.
 
     Raises:
         UsageError: It is not known which languages the models translate.
     """
 
-    def __init__(self, service: Service, documents: DocumentTranslator, *, cosmetics: bool) -> None:
-        self._service, self._cosmetics = service, cosmetics
+    def __init__(self, service: Service, documents: DocumentTranslator) -> None:
+        self._service = service
         self._routes = service.models.routes
         if not self._routes:
             raise UsageError(
@@ -118,32 +220,11 @@ class LibreTranslator:
             plan = await service.run_in_worker(partial(plan_of, service, units, route, asked.target, starts))
             translations = await translate_plan(service, plan, route, n_best, client)
             for rank in range(n_best):
-                written = partial(self._written, part, plan, translations, rank)
+                written = partial(_written, part, plan, translations, rank)
                 for place, text in zip(places, await service.run_in_worker(written), strict=True):
                     candidates[rank][place] = text
             untranslated += plan.untranslated
         return _answer(asked, candidates, detected, untranslated)
-
-    def _written(
-        self,
-        documents: Sequence[ReplacedText],
-        plan: TranslationPlan,
-        translations: Sequence[Translation],
-        rank: int,
-    ) -> list[str]:
-        """The translation of each text; of every sentence the candidate of a rank, if it has so many."""
-        chosen = [
-            translation.candidates[rank if rank < len(translation.candidates) else 0]
-            for translation in translations
-        ]
-        units = iter(plan.translated_units([one.text for one in chosen], [one.alignment for one in chosen]))
-        texts = [document.text_with([next(units) for _ in document.units]) for document in documents]
-        if not self._cosmetics:
-            return texts
-        return [
-            corrected(document.source, text) if isinstance(document, PlainText) else text
-            for document, text in zip(documents, texts, strict=True)
-        ]
 
     async def translate_file(
         self, file: Upload, source_code: str, target_code: str, client: Client
@@ -192,6 +273,18 @@ class LibreTranslator:
         return route
 
 
+def _written(
+    documents: Sequence[ReplacedText], plan: TranslationPlan, translations: Sequence[Translation], rank: int
+) -> list[str]:
+    """The translation of each text; of every sentence the candidate of a rank, if it has so many."""
+    chosen = [
+        translation.candidates[rank if rank < len(translation.candidates) else 0]
+        for translation in translations
+    ]
+    units = iter(plan.translated_units([one.text for one in chosen], [one.alignment for one in chosen]))
+    return [document.text_with([next(units) for _ in document.units]) for document in documents]
+
+
 def _detected(detection: Detection) -> dict[str, object]:
     return {"confidence": detection.confidence, "language": written_code(detection.language)}
 
@@ -221,63 +314,3 @@ def _answer(
     if untranslated:
         answer["untranslated"] = untranslated
     return answer
-
-
-# The signs of other scripts belong to the same class as the others: none takes the place of the other.
-_ENDS = (".。।۔։።။", "!！", "?？؟", ",，、،", ";；؛")
-_GREEK_QUESTION = re.compile(r"[\u0370-\u03ff\u1f00-\u1fff][;\u037e]\s*\Z")
-_ELLIPSIS = re.compile(r"(?:\.\.|…)\s*\Z")
-_ENTITY = re.compile(r"&(#\d+;?|#[xX][0-9a-fA-F]+;?|\w+;)")
-
-
-def corrected(source: str, translation: str) -> str:
-    """The translation with the entities, repetitions, case and final punctuation that the source suggests."""
-    if not source.strip() or not translation.strip():
-        return translation
-    if not _ENTITY.search(source):
-        translation = unescaped(translation)
-    translation = _without_repetition(source, translation)
-    return _with_end(source, _with_case(source, translation))
-
-
-def _without_repetition(source: str, translation: str) -> str:
-    """One word of source that became the same word several times is one word."""
-    words = translation.split()
-    if len(source.split()) != 1 or len(words) < 2:
-        return translation
-    return words[0] if len({word.strip(".,;:!?").casefold() for word in words}) == 1 else translation
-
-
-def _with_case(source: str, translation: str) -> str:
-    if source.islower():
-        return translation.lower()
-    if source.isupper() and sum(map(str.isalpha, source)) > 1:
-        return translation.upper()
-    first, start = source.lstrip()[:1], len(translation) - len(translation.lstrip())
-    letter = translation[start]
-    if first.isupper() and letter.islower():
-        return translation[:start] + letter.upper() + translation[start + 1 :]
-    if first.islower() and letter.isupper() and not translation[start + 1 : start + 2].isupper():
-        return translation[:start] + letter.lower() + translation[start + 1 :]
-    return translation
-
-
-def _with_end(source: str, translation: str) -> str:
-    wanted, have = _end(source), _end(translation)
-    if _class(wanted) == _class(have) or _ELLIPSIS.search(source) or _ELLIPSIS.search(translation):
-        return translation
-    body = translation.rstrip()
-    space = translation[len(body) :]
-    body = body[: len(body) - len(have)].rstrip() if len(body) > len(have) else body
-    return body + (_class(wanted)[:1] if body.isascii() else wanted) + space
-
-
-def _end(text: str) -> str:
-    if _GREEK_QUESTION.search(text):
-        return "?"
-    last = text.rstrip()[-1:]
-    return last if _class(last) else ""
-
-
-def _class(sign: str) -> str:
-    return next((signs for signs in _ENDS if sign and sign in signs), "")

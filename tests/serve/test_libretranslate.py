@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import json
-import threading
 from urllib.parse import urlencode
 
 import pytest
 
 from deepwire.serve.access import Token
-from deepwire.serve.libretranslate.fields import ApiKeys
-from deepwire.serve.libretranslate.interface import Choices, libretranslate_site
-from deepwire.serve.libretranslate.translating import LibreTranslator
+from deepwire.serve.libretranslate import libretranslate_site
+from deepwire.serve.libretranslate_translator import (
+    LanguageCodes,
+    LibreTranslator,
+    language_name,
+    written_code,
+)
 
 KEY = "0123456789abcdef"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 DE = "ein hund läuft"
 
 
-def site_with(**choices):
-    return lambda service: libretranslate_site(service, Choices(**choices))
-
-
 @pytest.fixture(scope="module")
 def plain(polyglot, serving):
-    """Without cosmetics, so that translations can be compared with those of the model."""
-    with serving.running(polyglot, site=site_with(cosmetics=False), texts=5) as found:
+    with serving.running(polyglot, site=libretranslate_site, texts=5) as found:
         yield found
 
 
@@ -53,20 +51,6 @@ def translate(server, **fields):
 def error(answer):
     assert set(answer.json) == {"error"}
     return answer.status, answer.json["error"]
-
-
-def test_answers_are_written_beside_the_connections(plain, monkeypatch):
-    """Many tags took half a minute, in which nobody else was answered."""
-    threads = []
-
-    def written(*asked):
-        threads.append(threading.current_thread().name)
-        return original(*asked)
-
-    original = LibreTranslator._written
-    monkeypatch.setattr(LibreTranslator, "_written", written)
-    assert translate(plain, q="<b>ein</b> hund", format="html").status == 200
-    assert [name.split("_")[0] for name in threads] == ["segmenting"]
 
 
 def test_a_text_is_translated_sentence_by_sentence_and_keeps_its_line_breaks(plain, into):
@@ -177,7 +161,7 @@ def test_wrong_requests_are_refused_in_the_known_order(plain, fields, said):
 
 
 def test_a_direction_without_models_is_named(served_model, serving):
-    with serving.running(served_model, site=site_with()) as server:
+    with serving.running(served_model, site=libretranslate_site) as server:
         said = "German (de) is not available as a target language from English (en)"
         assert error(translate(server, q="A dog", source="en", target="de")) == (400, said)
         assert server.get("/languages").json == [
@@ -230,27 +214,14 @@ def test_own_interface_and_page_are_beside_it(plain, into):
     assert b'<html data-api="deepwire/" lang="en">' in plain.get("/").body
 
 
-def test_keys_are_checked_first(polyglot, serving):
-    keys = ApiKeys([KEY, "another key of somebody"], "")
-    with serving.running(polyglot, KEY, site=site_with(keys=keys)) as server:
-        assert error(translate(server)) == (400, "Please contact the server operator to get an API key")
-        assert error(translate(server, api_key="wrong")) == (403, "Invalid API key")
-        assert translate(server, q=DE, api_key=KEY).status == 200
-        assert server.request("POST", f"/detect?q=Hund&api_key={KEY}").status == 200
-        assert server.get("/languages").status == 200
-        assert server.get("/frontend/settings").json["keyRequired"] is True
-        assert post(server, "/deepwire/translate", {"text": DE, "target": "en"}).status == 401
-    contact = ApiKeys([KEY], "https://example.org/key")
-    with serving.running(polyglot, site=site_with(keys=contact)) as server:
-        said = "Visit https://example.org/key to get an API key"
-        assert error(translate(server, q=DE)) == (400, said)
-
-
-def test_the_token_of_the_server_is_needed_without_keys_too(served_model, serving):
+def test_a_token_of_the_server_is_the_key(served_model, serving):
     """What keeps strangers out of deepwire's own interface keeps them out of this one."""
-    keys = ApiKeys(token=Token(KEY))
     bearer = {"Authorization": f"Bearer {KEY}"}
-    with serving.running(served_model, KEY, site=site_with(keys=keys)) as server:
+
+    def site(service):
+        return libretranslate_site(service, Token("another key of somebody", KEY))
+
+    with serving.running(served_model, KEY, site=site) as server:
         for path in ("/translate", "/detect", "/translate_file"):
             said = "Please contact the server operator to get an API key"
             assert error(post(server, path, {"q": DE})) == (400, said)
@@ -263,11 +234,10 @@ def test_the_token_of_the_server_is_needed_without_keys_too(served_model, servin
         assert post(server, "/detect", {"q": DE}, **bearer).status == 200
         assert error(post(server, "/translate_file", {}, **bearer))[1].endswith("missing file parameter")
         assert server.get("/frontend/settings").json["keyRequired"] is True
-    both = ApiKeys(["another key of somebody"], token=Token(KEY))
-    with serving.running(served_model, site=site_with(keys=both)) as server:
-        assert translate(server, q=DE, api_key=KEY).status == 200
         assert translate(server, q=DE, api_key="another key of somebody").status == 200
-        assert translate(server, q=DE, api_key="wrong").status == 403
+        assert server.request("POST", f"/detect?q=Hund&api_key={KEY}").status == 200
+        assert server.get("/languages").status == 200
+        assert post(server, "/deepwire/translate", {"text": DE, "target": "en"}).status == 401
 
 
 def test_pages_of_other_servers_may_use_it_only_where_that_is_wanted(polyglot, plain, serving):
@@ -276,7 +246,7 @@ def test_pages_of_other_servers_may_use_it_only_where_that_is_wanted(polyglot, p
     assert "access-control-allow-origin" not in plain.get("/languages", Origin="https://a.example").headers
 
     def site(service):
-        return site_with()(service).for_pages_of(["https://a.example"])
+        return libretranslate_site(service, Token(KEY)).for_pages_of(["https://a.example"])
 
     with serving.running(polyglot, KEY, site=site) as server:
         first = server.request("OPTIONS", "/deepwire/translate", None, asking)
@@ -302,8 +272,9 @@ def test_forms_of_other_servers_are_refused(plain, path, kind):
     assert plain.request("POST", path, b"q=ein&source=de&target=en", said).status == 403
 
 
-def test_a_word_that_no_model_reads_stays_and_is_named(polyglot, serving):
-    with serving.running(polyglot, site=site_with(cosmetics=False), subwords=20) as server:
+def test_a_word_that_no_model_reads_stays_and_is_named(polyglot, serving, monkeypatch):
+    monkeypatch.setattr(polyglot, "most_subwords", 20)
+    with serving.running(polyglot, site=libretranslate_site) as server:
         answer = translate(server, q=f"ein hund. {'n' * 900} rot").json
         assert "n" * 900 in answer["translatedText"]
         assert answer["untranslated"] == ["n" * 40 + "…"]
@@ -325,6 +296,23 @@ def test_a_fault_of_ours_is_an_error_of_the_interface(polyglot, serving, monkeyp
         raise ZeroDivisionError("a secret text")
 
     monkeypatch.setattr(LibreTranslator, "detect", broken)
-    with serving.running(polyglot, site=site_with()) as server:
+    with serving.running(polyglot, site=libretranslate_site) as server:
         assert error(post(server, "/detect", {"q": "a"})) == (500, "the server failed on this request")
         assert server.get("/health").status == 200
+
+
+def test_codes_are_written_as_clients_know_them():
+    codes = LanguageCodes(["de", "zh_CN", "zh_TW", "pt_BR", "pt"])
+    for code, label in {"DE": "de", "zh": "zh_CN", "zh-Hans": "zh_CN", "zt": "zh_TW", "zh-hant": "zh_TW",
+                        "pb": "pt_BR", "pt-br": "pt_BR", "pt": "pt", "fr": None}.items():  # fmt: skip
+        assert codes.label(code) == label
+    others = LanguageCodes(["pt_BR", "zh_TW", "sr-Latn"])
+    assert [others.label(code) for code in ("pt", "sr", "zh", "en-GB")] == ["pt_BR", "sr-Latn", None, None]
+    assert [written_code(label) for label in ("zh_CN", "zh_TW", "pt_BR", "deu")] == [
+        "zh-Hans",
+        "zh-Hant",
+        "pt-BR",
+        "de",
+    ]
+    assert language_name("pt_BR") == "Portuguese (Brazil)"
+    assert language_name("qqq") == "qqq"

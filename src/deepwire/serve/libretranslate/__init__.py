@@ -1,1 +1,0 @@
-"""The HTTP interface of LibreTranslate, so that its clients work unchanged."""
