@@ -276,6 +276,8 @@ _REMOVED: Mapping[str, tuple[object, ...]] = {
     "data.vocabulary.target_vocabulary": (None,),
     "data.vocabulary.threshold": (1,),
     "data.vocabulary.rare": ("split", "unknown"),
+    "training.optimizer.by_adamw": ([],),
+    "training.optimizer.rate_factor": (1.0,),
 }
 """Settings of earlier versions that are gone, with the values that left them unused."""
 

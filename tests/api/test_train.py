@@ -185,24 +185,6 @@ def test_a_learning_rate_that_a_callback_sets_outlives_an_interruption(
     assert straight.rates[4] == pytest.approx(0.002, rel=1e-5)
     assert weights(part)[20] == weights(whole)[20]
     assert without_clocks(part.history) == without_clocks(whole.history)
-    assert "the program sets the learning rate from here on" in (tmp_path / "whole" / "log.txt").read_text()
-
-
-def test_a_session_can_follow_the_schedule_again(data: dict[str, object], tmp_path: Path) -> None:
-    with deepwire.training_session(SETTINGS, data=data, run=str(tmp_path / "run"), quiet=True) as session:
-        scheduled = session.learning_rate
-        session.learning_rate = 0.5
-        assert session.learning_rate == 0.5
-        wrong_rates: list[Any] = [-1.0, float("nan"), float("inf"), "x", None]
-        for wrong in wrong_rates:
-            with pytest.raises(UsageError, match=f"a learning rate must be .*, not {wrong!r}"):
-                session.learning_rate = wrong
-        session.follow_schedule()
-        assert session.learning_rate == scheduled
-        assert next(iter(session)).learning_rate == scheduled
-    with pytest.raises(UsageError, match="the training session has ended: its learning rate stays"):
-        session.learning_rate = 0.5
-    assert session.learning_rate > 0
 
 
 def test_a_session_that_is_left_early_is_saved_and_goes_on_as_if_nothing_happened(

@@ -83,24 +83,17 @@ def test_the_newest_and_the_best_always_stay(
     assert best(kept, metric) == best(found, metric)
 
 
-@given(checkpoints(), METRICS, st.integers(1, 4), st.integers(1, 4), st.none() | st.integers(1, 50))
+@given(checkpoints(), METRICS, st.integers(1, 4), st.integers(1, 4))
 def test_deleting_as_checkpoints_come_keeps_the_same_ones_as_keeping_all(
-    found: list[Checkpoint], metric: str, keep_last: int, keep_best: int, before: int | None
+    found: list[Checkpoint], metric: str, keep_last: int, keep_best: int
 ) -> None:
     kept: list[Checkpoint] = []
     for one in found:
         kept.append(one)
-        leaving = checkpoints_to_delete(
-            kept, metric, keep_last=keep_last, keep_best=keep_best, keep_up_to=before
-        )
+        leaving = checkpoints_to_delete(kept, metric, keep_last=keep_last, keep_best=keep_best)
         kept = [other for other in kept if other not in leaving]
     assert ranked(kept, metric)[:keep_best] == ranked(found, metric)[:keep_best]
-    assert (
-        checkpoints_to_delete(kept, metric, keep_last=keep_last, keep_best=keep_best, keep_up_to=before) == []
-    )
-    if before is not None:
-        newest = [one for one in found if one.update <= before][-1:]
-        assert [one for one in kept if one.update <= before][-1:] == newest
+    assert checkpoints_to_delete(kept, metric, keep_last=keep_last, keep_best=keep_best) == []
 
 
 @given(checkpoints(), METRICS, SCORES, st.integers(1, 4))

@@ -16,7 +16,7 @@ from deepwire.model.fusions.top import TopConfig
 from deepwire.model.head import OutputHead
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.pair_loss import linear_sim_cut
-from deepwire.training.optimizers.muon import Matrices, Muon, MuonSettings
+from deepwire.training.optimizers.muon import Matrices, Muon, MuonConfig
 from deepwire.training.optimizers.optimizer import Step
 
 VOCABULARY, PADDING = 11, 1
@@ -48,9 +48,9 @@ def test_sim_cut() -> None:
 def test_muon(form: str, shape: str) -> None:
     """Three updates; `out.exact` is the iteration without rounding, `out.W` that of torch in bfloat16."""
     case = load_file(FOLDER / "muon.safetensors")
-    settings = MuonSettings.model_validate({"rate_form": form})
+    config = MuonConfig.model_validate({"rate_form": form, "weight_decay": 0.1})
     weight = case[f"in.W.{shape}"].clone()
-    muon = Muon({"w": Matrices(weight, 1)}, settings, weight_decay=0.1)
+    muon = Muon({"w": Matrices(weight, 1)}, config)
     for update in (1, 2, 3):
         gradients = {"w": case[f"in.G{update}.{shape}"]}
         muon.step(gradients, Step(0.02, update, torch.tensor(1.0), torch.tensor(True)))

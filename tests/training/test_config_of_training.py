@@ -7,7 +7,7 @@ from deepwire.config.counts import Duration
 from deepwire.training.config import EarlyStoppingConfig, TrainingConfig
 from deepwire.training.optimizers.optimizer import AdamConfig
 from deepwire.training.schedule import CosineConfig, InverseSqrtConfig
-from deepwire.training.state import cut_short, tiny_batches
+from deepwire.training.state import cut_short
 
 
 def test_the_default_is_a_run_of_20k_updates() -> None:
@@ -73,14 +73,6 @@ def test_optimizer_and_schedule_may_be_written_as_their_names() -> None:
 def test_a_run_that_ends_within_its_warmup_is_told_so(section: dict[str, object], limit: str | None) -> None:
     warning = cut_short(TrainingConfig.model_validate(section))
     assert warning is None if limit is None else warning is not None and limit in warning
-
-
-@pytest.mark.parametrize(("tokens", "warned"), [(10, True), (80, True), (99, False), (4096, False)], ids=str)
-def test_updates_of_hardly_any_pairs_are_told(tokens: int, warned: bool) -> None:
-    warning = tiny_batches(TrainingConfig(batch_tokens=tokens), pairs=1000, target_tokens=11_000)
-    assert (warning is not None) == warned
-    if tokens == 10:
-        assert "training.batch_tokens=10 makes updates of 0.8 pairs, because" in str(warning)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ FEATURES: dict[str, dict[str, Any]] = {
         "model": both(connection="pre_norm"),
         "layer_drop": {"encoder": 0.4, "decoder": 0.4, "depth": "linear", "rescale": True},
     },
-    "Muon": {"optimizer": {"type": "muon", "weight_decay": 0.1, "by_adamw": "*.crosses.*"}},
+    "Muon": {"optimizer": {"type": "muon", "weight_decay": 0.1}},
     "Admin": {"model": both(connection="admin")},
     "BranchNorm": {"model": both(connection={"type": "branch_norm", "updates": 16})},
     "CompleteP": {"model": {"parametrization": {"base": {"d_model": 8, "heads": 2, "encoder_layers": 1}}}},
@@ -89,7 +89,6 @@ def test_a_run_goes_on_only_as_it_was_begun(make_job: JobMaker) -> None:
         "freeze": ["encoder.*"],
         "ema": {"decay": 0.9},
         "r_drop": 1.0,
-        "rate_factors": dict(reversed(factors.items())),  # where both match, the last one counts
     }
     for name, value in others.items():
         with pytest.raises(UsageError, match=rf"training\.{name}"):

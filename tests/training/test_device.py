@@ -1,4 +1,4 @@
-"""Choosing a device, and saying what stays idle, on machines with any number of GPUs."""
+"""Choosing a device on machines with any number of GPUs; memory."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from toy_run import run_training
 
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
 from deepwire.ops.allocator import give_memory_back, keep_memory
-from deepwire.training import session as starting
-from deepwire.training.device import choose_device, idle_gpus, memory_in_use
-from deepwire.training.spec import TrainingSpec
+from deepwire.training.device import choose_device, memory_in_use
 
 
 @pytest.fixture
@@ -30,25 +27,24 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "processes", "chosen", "idle"),
+    ("name", "count", "processes", "chosen"),
     [
-        ("auto", 0, ProcessGroup(), "cpu", 0),
-        ("auto", 1, ProcessGroup(), "cuda:0", 0),
-        ("auto", 8, ProcessGroup(), "cuda:0", 7),
-        ("cuda:5", 8, ProcessGroup(), "cuda:5", 7),
-        ("cpu", 8, ProcessGroup(), "cpu", 0),
-        ("auto", 8, ProcessGroup(3, 4, 3, 4), "cuda:3", 4),
-        ("auto", 8, ProcessGroup(11, 16, 3, 8), "cuda:3", 0),
-        ("auto", 0, ProcessGroup(1, 2, 1, 2), "cpu", 0),
+        ("auto", 0, ProcessGroup(), "cpu"),
+        ("auto", 1, ProcessGroup(), "cuda:0"),
+        ("auto", 8, ProcessGroup(), "cuda:0"),
+        ("cuda:5", 8, ProcessGroup(), "cuda:5"),
+        ("cpu", 8, ProcessGroup(), "cpu"),
+        ("auto", 8, ProcessGroup(3, 4, 3, 4), "cuda:3"),
+        ("auto", 8, ProcessGroup(11, 16, 3, 8), "cuda:3"),
+        ("auto", 0, ProcessGroup(1, 2, 1, 2), "cpu"),
     ],
 )
 def test_each_process_takes_its_own(
-    gpus: Callable[[int], None], name: str, count: int, processes: ProcessGroup, chosen: str, idle: int
+    gpus: Callable[[int], None], name: str, count: int, processes: ProcessGroup, chosen: str
 ) -> None:
     gpus(count)
     device = choose_device(name, processes)
     assert device == torch.device(chosen)
-    assert idle_gpus(device, processes) == idle
 
 
 @pytest.mark.parametrize(
@@ -66,17 +62,6 @@ def test_devices_that_cannot_be(
     gpus(count)
     with pytest.raises(UsageError, match=message):
         choose_device(name, processes)
-
-
-def test_a_run_says_what_stays_idle(
-    make_job: Callable[..., TrainingSpec], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(starting, "idle_gpus", lambda *_: 3)
-    monkeypatch.setattr("deepwire.command_line._typed", ["train", "a run.yaml", "seed=2"])
-    job = make_job(max_updates=1)
-    run_training(job)
-    command = "torchrun --nproc-per-node 4 -m deepwire train 'a run.yaml' seed=2"
-    assert f"3 more GPUs stay idle; all of them train with: {command}" in job.run.log.read_text()
 
 
 def test_keeping_memory_is_harmless() -> None:

@@ -17,7 +17,6 @@ from deepwire.training.optimizers.muon import (
     Matrices,
     Muon,
     MuonConfig,
-    MuonSettings,
     hidden_matrices,
     orthogonalize,
 )
@@ -36,15 +35,15 @@ def small_model(**settings: object) -> TranslationModel:
     return build_model(ModelConfig.model_validate({**SHAPE, **settings}), 12, 12)
 
 
-def matrices_of(model: TranslationModel, *by_adamw: str) -> dict[str, Matrices]:
-    return hidden_matrices(model, dict(model.named_parameters()), by_adamw)
+def matrices_of(model: TranslationModel) -> dict[str, Matrices]:
+    return hidden_matrices(model, dict(model.named_parameters()))
 
 
 def move(matrices: dict[str, Matrices], weight_decay: float = 0.0) -> None:
     """Take one step of those that have a gradient."""
     gradients = {name: one.parameter.grad for name, one in matrices.items()}
     given = {name: gradient for name, gradient in gradients.items() if gradient is not None}
-    Muon(matrices, MuonSettings(), weight_decay).step(given, Step(0.1, 1, ONE, torch.tensor(True)))
+    Muon(matrices, MuonConfig(weight_decay=weight_decay)).step(given, Step(0.1, 1, ONE, torch.tensor(True)))
 
 
 def test_it_moves_the_matrices_of_layers_alone() -> None:
@@ -67,14 +66,9 @@ def test_a_connection_has_matrices_too() -> None:
     assert all("gates" in name or "hidden" in name for name in names)
 
 
-def test_patterns_leave_matrices_to_adamw() -> None:
-    model = small_model()
-    left = matrices_of(model, "decoder.*", "encoder.mixers.*")
-    assert {name.split(".")[1] for name in left} == {"feed_forwards"}
-    with pytest.raises(UsageError, match=r"by_adamw: encodr\.\* matches no matrix"):
-        matrices_of(model, "encodr.*")
+def test_without_matrices_there_is_nothing_for_it() -> None:
     with pytest.raises(UsageError, match="no matrix left for Muon"):
-        matrices_of(model, "*")
+        hidden_matrices(small_model(), {})
 
 
 @pytest.mark.parametrize("shape", [(6, 6), (10, 4), (4, 10)])

@@ -1,12 +1,10 @@
-"""Averages of updates, the expected time to the end, and the display, also in a notebook."""
+"""Averages of updates, and the display."""
 
 from __future__ import annotations
 
-import importlib.util
+import io
 import sys
-import warnings
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -16,7 +14,6 @@ from deepwire.training.log import (
     Averages,
     Display,
     Meter,
-    RemainingTime,
     TrainingStatus,
     human_time,
     perplexity,
@@ -49,43 +46,6 @@ def test_meter_averages_over_tokens_and_leaves_bad_updates_out() -> None:
     assert other.averages() == found
     meter.reset()
     assert meter.averages().tokens == 0
-
-
-class Clock:
-    """Stands until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_the_slow_first_update_is_not_expected_again() -> None:
-    clock = Clock()
-    pace = RemainingTime(clock)
-    assert pace.seconds_left(0.0) is None
-    for update in range(1, 101):
-        clock.now += 60.0 if update == 1 else 0.5
-        pace.passed(update / 1000)
-        if update == 1:
-            assert pace.seconds_left(update / 1000) is None
-        else:
-            assert pace.seconds_left(update / 1000) == pytest.approx((1000 - update) * 0.5)
-
-
-def test_slow_updates_are_forgotten_and_validation_is_counted() -> None:
-    """Ten slow ones at the beginning; a validation of 20 s after every 100 updates of 1 s."""
-    clock = Clock()
-    pace = RemainingTime(clock)
-    for update in range(1, 1001):
-        clock.now += 30.0 if update <= 10 else 1.0
-        pace.passed(update / 2000)
-        if update == 64:
-            assert pace.seconds_left(update / 2000) == pytest.approx(1936)
-        if update % 100 == 0:
-            clock.now += 20.0
-    assert pace.seconds_left(0.5) == pytest.approx(1200, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -142,80 +102,22 @@ def test_an_unexpected_error_goes_to_the_log_with_its_traceback(tmp_path: Path) 
     assert "error: a clear line" in (tmp_path / "log.txt").read_text()
 
 
-class Notebook:
-    """What a notebook has shown."""
-
-    def __init__(self) -> None:
-        self.shown: list[object] = []
-        self.cleared = 0
-
-    def display(self, thing: object) -> None:
-        self.shown.append(thing)
-
-    def text(self) -> str:
-        return "".join(str(getattr(thing, "text", "")) for thing in self.shown)
-
-
-class Output:
-    """The widget that rich puts its bar into."""
-
-    notebook: Notebook
-
-    def clear_output(self, wait: bool) -> None:
-        self.notebook.cleared += wait
-
-    def __enter__(self) -> Output:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
-    """A process that rich takes for a notebook, without the package for widgets."""
-    notebook, module = Notebook(), ModuleType("IPython.display")
-    module.display = notebook.display  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
-    monkeypatch.setitem(sys.modules, "IPython.display", module)
-    monkeypatch.setitem(sys.modules, "ipywidgets", None)
-    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    monkeypatch.setattr("deepwire.training.log.find_spec", lambda _name: None)
-    return notebook
-
-
-def show(folder: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with Display(folder / "log.txt") as display:
+def test_a_bar_is_shown_on_a_terminal_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", shown)
+    for terminal in (False, True):
+        monkeypatch.setattr(shown, "isatty", lambda answer=terminal: answer, raising=False)
+        monkeypatch.setenv("TERM", "xterm")
+        with Display(tmp_path / "log.txt") as display:
+            assert display.has_bar == terminal
             display.say("u 10 loss 3.000")
             display.move(HALFWAY)
+    assert "u 10 ep 0.50" in shown.getvalue()
+    assert "left 3s" in shown.getvalue()
 
 
-def test_a_notebook_without_widgets_gets_the_lines(notebook: Notebook, tmp_path: Path) -> None:
-    show(tmp_path)
-    assert "u 10 loss 3.000" in notebook.text()
-    assert "left" not in notebook.text()
-
-
-def test_a_notebook_with_widgets_gets_one_bar_that_moves(
-    notebook: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = ModuleType("ipywidgets")
-    module.Output = Output  # type: ignore[attr-defined]
-    Output.notebook = notebook
-    monkeypatch.setitem(sys.modules, "ipywidgets", module)
-    monkeypatch.setattr("deepwire.training.log.find_spec", lambda name: importlib.util.find_spec("sys"))
-    show(tmp_path)
-    assert sum(isinstance(thing, Output) for thing in notebook.shown) == 1
-    assert notebook.cleared >= 1
-    assert "u 10 loss 3.000" in notebook.text()
-    assert "u 10 ep 0.50" in notebook.text()
-    assert "left 3s" in notebook.text()
-
-
-def test_a_quiet_run_shows_nothing_in_a_notebook(notebook: Notebook, tmp_path: Path) -> None:
+def test_a_quiet_run_shows_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Display(tmp_path / "log.txt", quiet=True) as display:
         display.say("u 10 loss 3.000")
-    assert notebook.text() == ""
+    assert capsys.readouterr() == ("", "")
     assert "loss" in (tmp_path / "log.txt").read_text()

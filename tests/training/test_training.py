@@ -180,23 +180,6 @@ class Translation:
         return self.scores[self.calls - 1]
 
 
-def test_the_last_model_of_early_stopping_has_every_score(
-    make_job: JobMaker, read_records: ReadRecords
-) -> None:
-    translation = Translation([10.0])
-    job = dataclasses.replace(
-        make_job(
-            schedule={"type": "constant", "peak": 1e-12},
-            validation={"every": 5, "bleu": True, "bleu_every": 100},
-            early_stopping={"metric": "loss", "patience": 2, "min_improvement": 1e-3},
-        ),
-        translate=translation.translate,
-        score=translation.score,
-    )
-    assert "has not improved" in run_training(job, quiet=True).stop_reason.reason
-    assert [record.get("bleu") for record in read_records(job.run, "valid")] == [None, None, 10.0]
-
-
 def test_bleu_chooses_the_best_checkpoint(make_job: JobMaker, read_records: ReadRecords) -> None:
     translation = Translation([10.0, 30.0, 20.0])
     job = dataclasses.replace(

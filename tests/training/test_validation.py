@@ -18,7 +18,6 @@ from deepwire.training.validation import (
     Validator,
     average,
     directions_in,
-    worth_showing,
 )
 
 NOTHING = cast("TranslationModel", None), cast("PrecisionPolicy", None)
@@ -99,11 +98,3 @@ def test_directions_without_text_are_left_out() -> None:
     found = directions_in(cast("TokenStore", Store(np.array([2, 0, 2], np.uint16))), languages)
     assert {name: part.lines.tolist() for name, part in found.items()} == {"en-de": [1], "en-fr": [0, 2]}
     assert found["en-fr"].direction == Direction("en", "fr")
-
-
-def test_of_very_many_directions_the_ends_are_shown() -> None:
-    few = {f"d{number}": float(-number) for number in range(26)}
-    assert worth_showing(few) == list(few)
-    many = {f"d{number}": float(number * 7 % 100) for number in range(100)}
-    shown = worth_showing(many)
-    assert [many[name] for name in shown] == [0, 1, 2, 97, 98, 99]

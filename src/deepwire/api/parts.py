@@ -30,7 +30,7 @@ from deepwire.training.device import DeviceBatch, choose_device, to_device
 from deepwire.training.freezing import with_rate_factors
 from deepwire.training.optimizers.optimizer import Optimizer, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
-from deepwire.training.schedule import Schedule, rates_of
+from deepwire.training.schedule import Schedule
 
 
 def build(
@@ -201,9 +201,7 @@ def training_parts(run: RunSettings, /, **settings: object) -> TrainingParts:
         prepared=prepared,
         model=model,
         optimizer=make_optimizer(model, training.optimizer, training.clip_norm, strategy, scales=scales),
-        schedule=rates_of(
-            training.schedule, d_model=config.model.base_width, max_updates=training.max_updates
-        ),
+        schedule=training.schedule.build(d_model=config.model.base_width, max_updates=training.max_updates),
         device=device,
         settings=config,
     )

@@ -84,18 +84,14 @@ def checkpoints_to_delete(
     *,
     keep_last: int,
     keep_best: int,
-    keep_up_to: int | None = None,
 ) -> list[Checkpoint]:
     """The checkpoints that are neither among the newest ``keep_last`` nor among the best ``keep_best``.
 
-    The newest up to update ``keep_up_to`` stays, too. One whose scores are unknown may be the best, and is
-    kept. An interim one stays until there is a newer one and does not count among the newest, so an
-    interrupted run keeps what another one keeps.
+    One whose scores are unknown may be the best, and is kept. An interim one stays until there is a newer one
+    and does not count among the newest, so an interrupted run keeps what another one keeps.
     """
     in_order = sorted(checkpoints, key=lambda checkpoint: checkpoint.update)
     newest = [*regular(in_order)[-keep_last:], *in_order[-1:]]
-    if keep_up_to is not None:
-        newest += [one for one in regular(in_order) if one.update <= keep_up_to][-1:]
     kept = {checkpoint.update for checkpoint in (*newest, *ranked(checkpoints, metric)[:keep_best])}
     return [
         checkpoint for checkpoint in checkpoints if checkpoint.update not in kept and not checkpoint.unknown
@@ -272,7 +268,6 @@ class RunDirectory:
         metric: str,
         keep_last: int,
         keep_best: int,
-        keep_up_to: int | None = None,
     ) -> Path:
         """Write the checkpoint after ``update``, then delete those that are no longer kept.
 
@@ -282,7 +277,6 @@ class RunDirectory:
             metric: What makes a checkpoint the best.
             keep_last: Newest checkpoints to keep.
             keep_best: Best checkpoints to keep.
-            keep_up_to: Keep the newest up to this update, too.
 
         Raises:
             ResourceError: If the disk is full; earlier checkpoints are intact.
@@ -293,9 +287,7 @@ class RunDirectory:
             write(temporary)
             write_manifest(temporary)
         checkpoints = self.checkpoints()
-        leaving = checkpoints_to_delete(
-            checkpoints, metric, keep_last=keep_last, keep_best=keep_best, keep_up_to=keep_up_to
-        )
+        leaving = checkpoints_to_delete(checkpoints, metric, keep_last=keep_last, keep_best=keep_best)
         self._write_index([checkpoint for checkpoint in checkpoints if checkpoint not in leaving], metric)
         for checkpoint in leaving:
             remove_folder(checkpoint.path)

@@ -64,13 +64,6 @@ def choose_device(name: str, processes: ProcessGroup, setting: str = "training.d
     return chosen
 
 
-def idle_gpus(device: torch.device, processes: ProcessGroup) -> int:
-    """How many usable GPUs of this machine a run on ``device`` leaves idle."""
-    if device.type != "cuda":
-        return 0
-    return torch.cuda.device_count() - processes.local_count
-
-
 def describe(device: torch.device) -> dict[str, object]:
     """The machine and software of a run, for ``env.json``: device, processor, versions, command."""
     return {
@@ -93,17 +86,10 @@ def peak_memory(device: torch.device) -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def memory_in_use(device: torch.device, *, divided: bool = False) -> int:
-    """Bytes in use: the peak on a GPU; what the process holds on a CPU (or held at most).
-
-    `divided`: of memory that processes share on Linux, only this one's part, so that their sum is the whole.
-    """
+def memory_in_use(device: torch.device) -> int:
+    """Bytes in use: the peak on a GPU; what the process holds on a CPU (or held at most)."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    rollup = Path("/proc/self/smaps_rollup")
-    if divided and rollup.exists():
-        (part,) = (line.split()[1] for line in rollup.read_text().splitlines() if line.startswith("Pss:"))
-        return int(part) * 1024
     return resident_memory() or peak_memory(device)
 
 

@@ -1,6 +1,6 @@
 """Progress of a run: averages over updates, the time that is left, and the display for people.
 
-A person sees a bar on a terminal or in a notebook, plain lines in a pipe and in ``log.txt``.
+A person sees a bar on a terminal, plain lines elsewhere and in ``log.txt``.
 """
 
 from __future__ import annotations
@@ -8,14 +8,12 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, TextIO, cast
@@ -27,13 +25,13 @@ from torch import Tensor
 
 from deepwire.config.counts import first_few
 from deepwire.errors import DataError, DeepwireError, LogFn, ModelError, UsageError
-from deepwire.io.atomic import disk_errors, free_name, write_json, write_text
+from deepwire.io.atomic import disk_errors, write_json, write_text
 from deepwire.io.json_lines import finite
 from deepwire.io.regular_files import open_for_appending, open_regular
 from deepwire.training.optimizers.optimizer import StepResult
 from deepwire.training.spec import TrainingSpec, WarmStartReport
 from deepwire.training.state import StopReason, TrainingState
-from deepwire.training.validation import Validation, perplexity, worth_showing
+from deepwire.training.validation import MAX_SHOWN, Validation, perplexity
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -126,35 +124,6 @@ class Meter:
         self._seconds = state[-1]
 
 
-class RemainingTime:
-    """How long the rest of a run takes, by its later updates.
-
-    The first of a process are slow: kernels are chosen, memory is asked for. So the pace is that of the last
-    half to three quarters of the updates that this process has made, validation and saving included.
-
-    Args:
-        clock: Gives seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
-        self._updates = 0
-        self._since: tuple[float, float] | None = None
-        self._next: tuple[float, float] | None = None
-
-    def passed(self, share: float) -> None:
-        """Take note of an update, after which this share of the run is done."""
-        self._updates += 1
-        if self._updates & (self._updates - 1) == 0:  # 1, 2, 4, 8, ...
-            self._since, self._next = self._next, (share, self._clock())
-
-    def seconds_left(self, share: float) -> float | None:
-        """Until the end, where this share is done by now; None while nobody knows."""
-        if self._since is None or share <= self._since[0]:
-            return None
-        return (1 - share) / (share - self._since[0]) * (self._clock() - self._since[1])
-
-
 @dataclass(frozen=True)
 class TrainingStatus:
     """Where a run stands.
@@ -216,13 +185,16 @@ _SHORT_NAMES = {"r_drop": "kl", "sim_cut": "kl", "guided_alignment": "al"}
 
 
 class Display:
-    """Shows lines and the bar on stderr or in a notebook, and appends the lines with the time to ``log.txt``.
+    """Shows lines and the bar on stderr, and appends the lines with the time to ``log.txt``.
 
     When the terminal is gone, ``log.txt`` says so and goes on.
 
     Args:
         log: ``log.txt``; made when missing.
         quiet: Write to the file only.
+
+    Attributes:
+        has_bar: Whether a bar is shown.
     """
 
     def __init__(self, log: Path, quiet: bool = False) -> None:
@@ -233,6 +205,7 @@ class Display:
         self._console = Console(
             file=cast("IO[str]", self._screen), quiet=quiet, soft_wrap=True, highlight=False
         )
+        self.has_bar = not quiet and self._console.is_terminal
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -240,7 +213,7 @@ class Display:
             TimeElapsedColumn(),
             TextColumn("left {task.fields[left]}"),
             console=self._console,
-            disable=quiet or not _can_show_a_bar(self._console),
+            disable=not self.has_bar,
         )
         self._task = self._bar.add_task("training", total=1.0, left="?")
 
@@ -251,7 +224,6 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.refresh()  # in a notebook, stopping does not show where it stopped
         self._bar.stop()
         # On a full disk this fails like the write before it, and says nothing new.
         with suppress(OSError), self._file:
@@ -274,7 +246,7 @@ class Display:
         self._file.flush()
 
     def move(self, status: TrainingStatus) -> None:
-        """Advance the bar; nothing is printed in a pipe."""
+        """Advance the bar."""
         self._bar.update(
             self._task,
             completed=status.share,
@@ -301,11 +273,6 @@ class Display:
         parts += [f"{name} {score:.2f}" for name, score in scores.items() if name not in known]
         where = f"valid {direction}" if direction else "valid"
         self.say(f"u {update} {where} {' '.join(parts)}{f' ({note})' if note else ''}")
-
-
-def _can_show_a_bar(console: Console) -> bool:
-    """A notebook needs a package for what changes; without it, it gets the lines alone."""
-    return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
 
 
 def short(number: float) -> str:
@@ -340,6 +307,9 @@ class RunLog:
     Args:
         spec: What is trained.
         say: Shows a line; default: lines are kept until the log is opened.
+
+    Attributes:
+        has_bar: Whether there is a bar to advance.
     """
 
     def __init__(self, spec: TrainingSpec, say: LogFn | None = None) -> None:
@@ -348,6 +318,7 @@ class RunLog:
         self._say = say or self._early.append
         self._begun_with: WarmStartReport | None = None
         self._display: Display | None = None
+        self.has_bar = False
         self._events: SummaryWriter | None = None
 
     @contextmanager
@@ -360,20 +331,20 @@ class RunLog:
             continued: Whether the run has made updates before, whose records should be there.
         """
         run = self._run
-        lost = f"{run.metrics.name} is missing: the records up to update {state.update} are lost"
-        warnings = [] if run.metrics.exists() else [lost]
+        lost = continued and not run.metrics.exists()
         for path in self._record_files:
             made_again = state.validation_due and path == run.metrics
-            warnings.append(cut_after(path, state.update, drop_validation=made_again))
+            cut_after(path, state.update, drop_validation=made_again)
         events = _tensorboard(run.tensorboard, state.update) if self._spec.config.tensorboard else None
         with closing(events) if events else nullcontext():
             self._display, self._say, self._events = display, display.say, events
+            self.has_bar = display.has_bar
             if self._begun_with is not None:
                 write_json(run.start_from, self._begun_with.to_json())
             for line in self._early:
                 display.say(line)
-            for line in filter(None, warnings if continued else ()):
-                display.say(f"warning: {line}")
+            if lost:
+                display.say(f"warning: {run.metrics.name} is missing: its records so far are lost")
             yield
 
     @property
@@ -458,14 +429,8 @@ class RunLog:
         self._display.valid_line(update, scores, note)
         for name, of_direction in directions.items():
             self._event(f"valid {name}", update, of_direction)
-        shown = worth_showing({name: of_direction["nll"] for name, of_direction in directions.items()})
-        for name in shown:
+        for name in directions if len(directions) <= MAX_SHOWN else ():
             self._display.valid_line(update, directions[name], "", direction=name)
-        if len(shown) < len(directions):
-            self.say(
-                f"u {update} valid {len(directions)} directions, of which these have the lowest "
-                "and the highest nll; all are in metrics.jsonl"
-            )
 
     def end(self, state: TrainingState, stop_reason: StopReason) -> None:
         """Record how the run ended, in ``DONE`` where it is complete."""
@@ -507,44 +472,31 @@ def append_record(path: Path, record: Mapping[str, object]) -> None:
         file.write(json.dumps(finite(record), ensure_ascii=False) + "\n")
 
 
-def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> str:
-    """Remove the records of later updates, and a last line that a crash left unfinished.
-
-    Earlier lines that are no records are removed too; the file as it was is kept as ``NAME.damaged`` then.
+def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> None:
+    """Remove the records of later updates, and lines that are none, as a crash leaves the last one.
 
     Args:
         path: ``metrics.jsonl`` or another file of JSON objects with the key ``update``.
         update: The last update to keep.
         drop_validation: Remove the record of a validation at ``update`` too: it will be made again.
 
-    Returns:
-        What was damaged, for the user; empty where all was well.
-
     Raises:
         UsageError: If the file is a link or a pipe.
         ResourceError: If it cannot be read or written.
     """
     if not os.path.lexists(path):
-        return ""
+        return
     with disk_errors(path), open_for_appending(path) as file:
         file.seek(0)
         lines = file.read().split("\n")
-    kept, damaged, said = "", list[str](), ""
-    for number, line in enumerate(lines, 1):
-        record = _record(line)
-        if record is None:
-            damaged += [str(number)] if line and number < len(lines) else []  # a crash leaves the last one
-        elif _belongs(record, update, drop_validation):
-            kept += f"{line}\n"
-    if damaged:
-        copy = free_name(path, "damaged")
-        with disk_errors(copy):
-            shutil.copyfile(path, copy)
-        said = f"{path.name}: damaged lines are left out ({first_few(damaged)}); "
-        said += f"the file as it was is {copy.name}"
+    records = [(_record(line), line) for line in lines]
+    kept = "".join(
+        f"{line}\n"
+        for record, line in records
+        if record is not None and _belongs(record, update, drop_validation)
+    )
     if kept != "\n".join(lines):
         write_text(path, kept)
-    return said
 
 
 def _record(line: str) -> dict[str, object] | None:

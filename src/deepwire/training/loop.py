@@ -14,7 +14,7 @@ import gc
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -352,11 +352,12 @@ def log_averages(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None
     del trainer
     update = run.state.update
     if boundary.fresh and (boundary.stop or update == 1 or update % run.spec.config.log_every == 0):
-        memory = memory_in_use(run.device, divided=run.processes.count > 1)
+        memory = memory_in_use(run.device)
         run.memory = int(run.processes.all_reduce_numbers([memory])[0])
         run.log.train(run.state, run.meter.averages(), run.status)
         run.meter.reset()
-    run.log.move(run.status)
+    if run.log.has_bar:
+        run.log.move(run.status)
 
 
 def validate(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None:
@@ -370,10 +371,8 @@ def validate(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None:
         return
     started = time.perf_counter()
     with trainer.averaged(), trainer.strategy.whole() as model, _memory_errors(state.update):
-        validation = _scored(run, trainer, validator, model, last)
-        if validation is not None and not last and _ends_with(run, validation.scores):
-            # Only the losses say that this is the end: once more, with all scores that were wanted.
-            validation = _scored(run, trainer, validator, model, True)
+        precision = trainer.objective.precision
+        validation = validator.run(model, precision, state.update, lambda: run.signals.stop_wanted, last=last)
     run.meter.skip_time()
     run.signals.settle(run.processes)
     if validation is None:
@@ -387,27 +386,6 @@ def validate(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None:
     if trainer.validated is not None:
         trainer.validated(validation)
     run.signals.settle(run.processes)  # it may have asked for the end
-
-
-def _scored(
-    run: TrainingRun,
-    trainer: Trainer,
-    validator: Validator | DirectionsValidator,
-    model: TranslationModel,
-    last: bool,
-) -> Validation | None:
-    precision, update = trainer.objective.precision, run.state.update
-    return validator.run(model, precision, update, lambda: run.signals.stop_wanted, last=last)
-
-
-def _ends_with(run: TrainingRun, scores: dict[str, float]) -> bool:
-    """Whether the run ends with these scores, and others are still wanted of its last model."""
-    config = run.spec.config
-    if config.early_stopping is None or scores.keys() >= set(config.validation.text_metrics):
-        return False
-    patience = replace(run.state.patience)
-    patience.update(config.early_stopping, scores)
-    return patience.exhausted(config.early_stopping)
 
 
 @contextmanager
@@ -444,7 +422,10 @@ def save(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None:
     changed = state.update > run.saved_at
     periodic = state.update % config.checkpoint_interval == 0
     regular = periodic or wanted or boundary.stop is not None
-    best = boundary.validated and _among_best_of_all(run)
+    best = False
+    if boundary.validated:  # the main process knows, and the others save when it does
+        here = run.processes.main and _is_among_best(run, config.checkpoint.keep_best)
+        best = bool(run.processes.broadcast_value(here))
     if not (best or (changed and (regular or stops)) or (boundary.validated and not changed)):
         return
     if run.unread:
@@ -476,12 +457,6 @@ def _examined(run: TrainingRun, trainer: Trainer) -> dict[str, object]:
             return examine(model) if run.processes.main else {}
         finally:
             model.train(mode)
-
-
-def _among_best_of_all(run: TrainingRun) -> bool:
-    """Whether this model is one of the best; the main process knows, and the others save when it does."""
-    best = run.processes.main and _is_among_best(run, run.spec.config.checkpoint.keep_best)
-    return bool(run.processes.broadcast_value(best))
 
 
 def _is_among_best(run: TrainingRun, keep: int) -> bool:

@@ -30,7 +30,7 @@ from deepwire.ops.precision import has_fast_bfloat16
 from deepwire.plugins import check_recorded
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import DeviceUpdate, Precision, PrecisionPolicy, describe
-from deepwire.training.log import Meter, RemainingTime, RunLog, TrainingStatus
+from deepwire.training.log import Meter, RunLog, TrainingStatus
 from deepwire.training.optimizers.optimizer import StepResult
 from deepwire.training.parallel_strategy import Snapshot
 from deepwire.training.spec import TrainingSpec, missing_file_hint, read_run_file, require_same_digests
@@ -78,7 +78,6 @@ def save_checkpoint(
         metric=spec.config.validation.metric,
         keep_last=keep.keep_last,
         keep_best=keep.keep_best,
-        keep_up_to=spec.config.schedule.last_common_update(spec.config.max_updates),
     )
 
 
@@ -295,7 +294,7 @@ class TrainingRun:
         self.last_good = self.state.update - self.state.bad_in_a_row
         self._epochs = EpochOrder(self.spec.prepared.train.parts, self.spec.seed)
         self._started, self._seconds_before = time.perf_counter(), self.state.seconds
-        self._remaining_time = RemainingTime()
+        self._pace_from: tuple[float, float] | None = None
 
     def count(self, update: DeviceUpdate, sums: Mapping[str, Tensor], step: StepResult) -> None:
         """Take note of an update that was made: its losses, and the outcome of its step."""
@@ -307,7 +306,9 @@ class TrainingRun:
         state.target_tokens += update.target_tokens
         state.steps += 1
         state.scores = {}
-        self._remaining_time.passed(self.share)
+        if self._pace_from is None:
+            # Not from the very beginning: the first update of a process is slow.
+            self._pace_from = self.share, self.seconds
 
     @property
     def share(self) -> float:
@@ -320,6 +321,14 @@ class TrainingRun:
         return self._seconds_before + time.perf_counter() - self._started
 
     @property
+    def _seconds_left(self) -> float | None:
+        """Until the end, at the pace of this process so far; None while nobody knows."""
+        share, seconds = self._pace_from or (self.share, 0.0)
+        if self.share <= share:
+            return None
+        return (1 - self.share) / (self.share - share) * (self.seconds - seconds)
+
+    @property
     def status(self) -> TrainingStatus:
         """Where the run stands, for people."""
         return TrainingStatus(
@@ -327,7 +336,7 @@ class TrainingRun:
             epoch=self.state.epochs,
             share=self.share,
             seconds=self.seconds,
-            seconds_left=self._remaining_time.seconds_left(self.share),
+            seconds_left=self._seconds_left,
             learning_rate=self.last_rate,
             memory=self.memory,
         )
@@ -353,8 +362,8 @@ def open_run(
         resume: Go on from the newest sound checkpoint, as the main process sees it.
 
     Raises:
-        UsageError: If the text or the vocabularies are not those of the run, nor would its rates be, or a
-            process has another kind of device.
+        UsageError: If the text or the vocabularies are not those of the run, or a process has another kind
+            of device.
         DataError: If a process sees other text.
         ModelError: If all checkpoints are damaged or gone.
     """
@@ -389,7 +398,6 @@ def _continued(
     spec: TrainingSpec, checkpoint: Checkpoint, device: torch.device, processes: int, say: LogFn
 ) -> Decisions:
     """The decisions of a run that goes on here."""
-    _require_same_rates(spec, checkpoint.update)
     before = Decisions.read(spec)
     for change in spec.changes:
         say(f"changed: {change}")
@@ -401,29 +409,6 @@ def _continued(
     if not numerics.serves(spec.config.precision, device):
         numerics = PrecisionPolicy.choose(spec.config.precision, device)
     return before.model_copy(update={"numerics": numerics, "processes": processes})
-
-
-def _require_same_rates(spec: TrainingSpec, made: int) -> None:
-    """Refuse another length where the schedule needs the one that the run began with.
-
-    Raises:
-        UsageError: If the updates that were made have other learning rates in a run of the new length.
-    """
-    match read_run_file(spec.run.resolved_config):
-        case {"training": {"max_updates": int() | None as before}}:
-            pass
-        case _:
-            return
-    schedule, now = spec.config.schedule, spec.config.max_updates
-    try:
-        if schedule.follows_length and before != now:
-            schedule.require_same_rates(made, before, now)
-    except ValueError as error:
-        raise UsageError(
-            f"{spec.run.path}: cannot go on: {error}",
-            "set training.max_updates back; a copy of the run without its checkpoints of the decay goes on "
-            "exactly from the newest one that is left",
-        ) from None
 
 
 def write_settings(training: TrainingRun) -> None:

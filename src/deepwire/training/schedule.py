@@ -10,9 +10,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from deepwire.config.choice import Choice, ChoiceTable, by_name_or
-from deepwire.config.counts import Count, Positive, as_float, shown
+from deepwire.config.counts import Count, Positive
 from deepwire.config.section import UnusedSettings
-from deepwire.errors import UsageError
 from deepwire.plugins import Kind
 
 Schedule = Callable[[int], float]
@@ -59,46 +58,10 @@ class ScheduleSection(Choice, ABC):
         """
         return getattr(self, "updates", 0) is None
 
-    def last_common_update(self, max_updates: int | None) -> int | None:
-        """The last update that a longer run begins with, too; None where all are, or none."""
-        return None
-
-    def require_same_rates(self, made: int, before: int | None, now: int | None) -> None:
-        """Refuse to go on where updates that were made have other rates than in a run of the present length.
-
-        Only a schedule that is exact up to some update asks for that: a cosine without its own length differs
-        from the first update on, and whoever makes such a run longer means it.
-
-        Args:
-            made: Updates that were made.
-            before, now: ``max_updates`` of the run that made them, and of the one that goes on.
-
-        Raises:
-            ValueError: They have not.
-        """
-
     def shortened(self, updates: int, of: int) -> dict[str, int]:
         """The constants that count updates, for a run of ``updates`` updates in place of ``of``."""
         counts = {name: getattr(self, name, None) for name in ("warmup", "updates")}
         return {name: max(1, round(count * updates / of)) for name, count in counts.items() if count}
-
-
-def rates_of(section: ScheduleSection, *, d_model: int, max_updates: int | None) -> Schedule:
-    """The rates of a schedule as plain numbers, each checked; arguments as of `build`.
-
-    The rates raise UsageError where one is not finite, negative or no number.
-    """
-    given = section.build(d_model=d_model, max_updates=max_updates)
-
-    def rate(update: int) -> float:
-        value: object = given(update)
-        number = as_float(value)
-        if not (math.isfinite(number) and number >= 0):
-            told = f"{section.type} gives update {update} the rate {shown(value)}"
-            raise UsageError(f"training.schedule: {told}, which is no number of 0 or more")
-        return number
-
-    return rate
 
 
 class InverseSqrtConfig(ScheduleSection):
@@ -237,24 +200,6 @@ class WarmupStableDecayConfig(ScheduleSection):
                 f"training.schedule.warmup={min(begin, end // 10)}"
             )
         return begin, end
-
-    def last_common_update(self, max_updates: int | None) -> int | None:
-        """The last one before the decay, where a longer run decays later and warms up alike."""
-        alike = self.follows_length and self.warmup_in(max_updates) == self.warmup
-        return self.bounds(max_updates)[0] if alike else None
-
-    def require_same_rates(self, made: int, before: int | None, now: int | None) -> None:
-        """Neither of the two may have begun to decay, and both must warm up alike."""
-        begins = [self.bounds(length)[0] for length in (before, now)]
-        alike = self.warmup_in(before) == self.warmup_in(now)
-        if made == 0 or (alike and (begins[0] == begins[1] or made <= min(begins))):
-            return
-        decay = f"the decay of schedule wsd begins after update {begins[1]}, not {begins[0]}"
-        warmup = "the warm-up of schedule wsd takes another number of updates"
-        raise ValueError(
-            f"training.max_updates: {before} -> {now}: {decay if alike else warmup}, and this run is at "
-            f"update {made}: its last updates would have had other learning rates"
-        )
 
 
 class ConstantConfig(ScheduleSection):

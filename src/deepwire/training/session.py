@@ -13,8 +13,7 @@ import torch
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import read_weights
-from deepwire.command_line import again
-from deepwire.config.counts import as_float, counted, shown
+from deepwire.config.counts import counted
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.data.batches.epoch_order import share_lines
 from deepwire.distributed.process_group import ProcessGroup
@@ -32,7 +31,7 @@ from deepwire.ops.process import (
     training_lock,
 )
 from deepwire.training.config import TrainingConfig
-from deepwire.training.device import choose_device, feed, idle_gpus
+from deepwire.training.device import choose_device, feed
 from deepwire.training.extras import (
     ConnectionUpdates,
     DepthWeightRecords,
@@ -56,9 +55,8 @@ from deepwire.training.run import (
     open_run,
     write_settings,
 )
-from deepwire.training.schedule import rates_of
 from deepwire.training.spec import TrainingSpec
-from deepwire.training.state import Signals, StopReason, cut_short, limit_reached, tiny_batches
+from deepwire.training.state import Signals, StopReason, cut_short, limit_reached
 from deepwire.training.validation import DirectionsValidator, Validation, Validator, directions_in
 
 
@@ -102,7 +100,6 @@ class TrainingSession:
         self.scores: Mapping[str, float] = {}
         self._callbacks = tuple(callbacks)
         self._updates: Generator[UpdateResult] | None = None
-        self._ended = False
         trainer.validated = self._validated
 
     @property
@@ -127,7 +124,7 @@ class TrainingSession:
 
     @property
     def learning_rate(self) -> float:
-        """The rate of the next update. Setting it replaces the schedule until `follow_schedule`.
+        """The rate of the next update. Setting it replaces the schedule.
 
         What was set is stored in checkpoints: whoever continues the run, the command too, goes on with it.
         A continued run repeats no callback for updates that are in its checkpoint.
@@ -136,21 +133,9 @@ class TrainingSession:
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
-        if self._ended:
-            raise UsageError(
-                "the training session has ended: its learning rate stays as it is",
-                "another deepwire.training_session continues the run",
-            )
-        number = as_float(rate)
-        if not (math.isfinite(number) and number >= 0):
-            raise UsageError(f"a learning rate must be a number of 0 or more, not {shown(rate)}")
-        if self.training.state.learning_rate is None:
-            self.training.log.say(f"u {self.update} the program sets the learning rate from here on")
-        self.training.state.learning_rate = number
-
-    def follow_schedule(self) -> None:
-        """Take the learning rate of the schedule again."""
-        self.training.state.learning_rate = None
+        if not 0 <= rate < math.inf:
+            raise UsageError(f"a learning rate must be a number of 0 or more, not {rate}")
+        self.training.state.learning_rate = float(rate)
 
     def stop(self) -> None:
         """End the training after the present update, with a checkpoint; a later call continues it."""
@@ -172,17 +157,13 @@ class TrainingSession:
                 yield update
 
     def close(self) -> None:
-        """End: nothing can be set any more."""
-        self._make_no_more()
-        self._ended = True
-
-    def _make_no_more(self) -> None:
+        """Make no more updates."""
         if self._updates is not None:
             self._updates.close()
 
     def finish(self) -> None:
         """Save where the caller broke off, record why training ended, and tell the callbacks."""
-        self._make_no_more()
+        self.close()
         if self.stop_reason is None:
             self.stop()
             after_update(self.training, self.trainer)
@@ -349,7 +330,7 @@ def make_trainer(run: TrainingRun) -> Trainer:
         strategy=strategy,
         objective=Objective(config, spec.prepared.vocabularies, loss, numerics, extras),
         optimizer=optimizer,
-        schedule=rates_of(config.schedule, d_model=model.config.base_width, max_updates=config.max_updates),
+        schedule=config.schedule.build(d_model=model.config.base_width, max_updates=config.max_updates),
         stream=spec.stream(run.decisions.micro_batch_tokens, (processes.rank, processes.count)),
         extras=extras,
         average=average,
@@ -384,9 +365,7 @@ def _log_startup_warnings(
     """Say which parameters do not learn, and which settings seem not to be meant."""
     for pattern, size in frozen.items():
         log.say(f"frozen by {pattern}: {short(size)} parameters")
-    config, text = spec.config, spec.prepared.train
-    of_batches = tiny_batches(config, len(text), text.tokens[1])
-    for warning in (cut_short(config), of_batches, model.initialization_left_out()):
+    for warning in (cut_short(spec.config), model.initialization_left_out()):
         if warning is not None:
             log.say(f"warning: {warning}")
 
@@ -458,10 +437,6 @@ def log_run_summary(run: TrainingRun, trainer: Trainer) -> None:
             f"training.processes is {wanted}, but {processes.count} trains here: 'deepwire train' makes more "
             "on a CPU of a Linux machine, without training.compile and training.sharding"
         )
-    if idle := idle_gpus(device, processes):
-        every = again(processes=idle + processes.local_count)
-        way = f"; all of them train with: {every}" if every else ""
-        say(f"{counted(idle, 'more GPU stays', 'more GPUs stay')} idle{way}")
     unit = "blocks" if spec.prepared.train.packed else "pairs"
     say(
         f"{short(parameters)} parameters, {len(spec.prepared.train)} training {unit}, "

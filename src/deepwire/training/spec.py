@@ -18,7 +18,6 @@ from deepwire.io.regular_files import UnreadableError, read_json
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.config import TextMetric, TrainingConfig
 
-_ORDERED = "training.rate_factors"
 _SHOWN = 60
 
 
@@ -53,17 +52,10 @@ def changed_settings(
     before: Mapping[str, object], now: Mapping[str, object]
 ) -> dict[str, tuple[object, object]]:
     """The settings that differ: old and new value by dotted key, sorted; None where not set."""
-    old, new = _leaves(before), _leaves(now)
+    old, new = flatten(before), flatten(now)
     # What a recipe says about itself is no setting.
     keys = sorted(key for key in old.keys() | new.keys() if key.split(".")[0] != "recipe")
     return {key: (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
-
-
-def _leaves(settings: Mapping[str, object]) -> dict[str, object]:
-    """The settings by dotted key, and the order of patterns of which the last that matches counts."""
-    leaves = flatten(settings)
-    patterns = [key.removeprefix(f"{_ORDERED}.") for key in leaves if key.startswith(f"{_ORDERED}.")]
-    return leaves | ({_ORDERED: patterns} if len(patterns) > 1 else {})
 
 
 def read_settings(run: RunDirectory) -> dict[str, object]:

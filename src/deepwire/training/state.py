@@ -170,9 +170,6 @@ class StopReason:
     exit_code: int = 0
 
 
-_FEW_PAIRS = 8
-
-
 def limit_reached(config: TrainingConfig, state: TrainingState) -> str | None:
     """Which limit the run has reached, as ``training.max_updates=20000``; None while it goes on."""
     if config.max_updates is not None and state.update >= config.max_updates:
@@ -217,25 +214,6 @@ def cut_short(config: TrainingConfig) -> str | None:
             f"the warm-up of this run takes {warmup} updates"
         )
     return None
-
-
-def tiny_batches(config: TrainingConfig, pairs: int, target_tokens: int) -> str | None:
-    """A warning for a run whose updates see hardly any text; None for others.
-
-    Args:
-        config: How it is trained.
-        pairs: Of the training text.
-        target_tokens: Of the training text, special ones not counted.
-    """
-    length = target_tokens / max(pairs, 1) + 1  # with the end of the sentence
-    each = config.batch_tokens / length
-    if each >= _FEW_PAIRS:
-        return None
-    return (
-        f"training.batch_tokens={config.batch_tokens} makes updates of {each:.1f} pairs, because a target "
-        f"side has {length:.1f} subwords on average: usual are thousands of tokens, with so few little is "
-        "learned"
-    )
 
 
 def _amount(unit: str, state: TrainingState) -> float:

@@ -293,7 +293,7 @@ class Validator:
 
 
 MAX_SHOWN = 26
-"""Twelve languages with English, and a few more directions: of these each has a line in the log."""
+"""With so many directions each has a line in the log; of more, the average alone."""
 
 
 class DirectionsValidator:
@@ -350,15 +350,3 @@ def directions_in(store: TokenStore, languages: Languages) -> dict[str, OneDirec
         for place, direction in enumerate(languages.directions)
     }
     return {name: part for name, part in parts.items() if len(part.lines)}
-
-
-def worth_showing(directions: Mapping[str, float]) -> list[str]:
-    """The directions that have a line of their own in the log: all, or of very many three at either end.
-
-    Args:
-        directions: The nll of each, in the order of the run file.
-    """
-    if len(directions) <= MAX_SHOWN:
-        return list(directions)
-    ordered = sorted(directions, key=directions.__getitem__)
-    return [*ordered[:3], *ordered[-3:]]

@@ -12,11 +12,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.config.counts import Positive
-from deepwire.config.section import Section
 from deepwire.errors import UsageError
 from deepwire.model.layers import Linear
-from deepwire.training.freezing import Patterns, matches, near_names
 from deepwire.training.optimizers.optimizer import Adam, AdamSection, OptimizerContext, Step, UpdateRule
 
 if TYPE_CHECKING:  # a run file is read without it, and sooner
@@ -30,9 +27,11 @@ _CACHED = 2**16
 """Numbers of matrices that a core takes at once: with what belongs to them, about a mebibyte."""
 
 
-class MuonSettings(Section):
-    """The settings of Muon beside the constants of AdamW, which moves all that is no matrix of a layer."""
+class MuonConfig(AdamSection):
+    """Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for all else."""
 
+    type: Literal["muon"] = "muon"
+    supports_sharding: ClassVar[bool] = False
     momentum: float = Field(default=0.95, ge=0, lt=1, description="share of the momentum that a step keeps")
     nesterov: bool = Field(
         default=True, description="look ahead: mix the gradient once more with the momentum"
@@ -42,19 +41,6 @@ class MuonSettings(Section):
         description="learning rate of a matrix of r rows and c columns: times 0.2 sqrt(max(r, c)), so that "
         "steps are as large as AdamW's, or times sqrt(max(1, r / c))",
     )
-    rate_factor: Positive = Field(
-        default=1.0, description="learning rate of matrices over that of the schedule, which is AdamW's"
-    )
-    by_adamw: Patterns = Field(
-        default=(), description="names of matrices that AdamW moves after all, such as decoder.crosses.*"
-    )
-
-
-class MuonConfig(AdamSection, MuonSettings):
-    """Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for all else."""
-
-    type: Literal["muon"] = "muon"
-    supports_sharding: ClassVar[bool] = False
 
     def rules(self, context: OptimizerContext) -> Sequence[UpdateRule]:
         """Muon, and AdamW of what is left.
@@ -64,11 +50,11 @@ class MuonConfig(AdamSection, MuonSettings):
         """
         matrices = {
             name: hidden._replace(rate_factor=context.scale(name).rate)
-            for name, hidden in hidden_matrices(context.model, context.learning, self.by_adamw).items()
+            for name, hidden in hidden_matrices(context.model, context.learning).items()
         }
         rest = {name: parameter for name, parameter in context.learning.items() if name not in matrices}
         return [
-            Muon(matrices, self, self.weight_decay, context.product_dtype),
+            Muon(matrices, self, context.product_dtype),
             Adam(rest, self, context.strategy, context.scales),
         ]
 
@@ -92,9 +78,7 @@ class Matrices(NamedTuple):
         return tensor.view(self.parts, -1, tensor.size(-1))
 
 
-def hidden_matrices(
-    model: TranslationModel, learning: Mapping[str, nn.Parameter], by_adamw: Sequence[str] = ()
-) -> dict[str, Matrices]:
+def hidden_matrices(model: TranslationModel, learning: Mapping[str, nn.Parameter]) -> dict[str, Matrices]:
     """The matrices of linear maps within the stacks, by the names of their parameters.
 
     Queries, keys and values, or gates, that are stored as one matrix are several (`Linear.parts`). Not among
@@ -103,10 +87,9 @@ def hidden_matrices(
     Args:
         model: The model.
         learning: Its parameters that training changes.
-        by_adamw: Patterns of names that are left out.
 
     Raises:
-        UsageError: A pattern matches none of them, or nothing is left.
+        UsageError: There is none.
     """
     parts: dict[int, int] = {}
     for stack in model.stacks().values():
@@ -115,18 +98,11 @@ def hidden_matrices(
                 count = module.parts if isinstance(module, Linear) else 1
                 if min(module.out_features // count, module.in_features) > 1:
                     parts[id(module.weight)] = count
-    candidates = {
+    chosen = {
         name: Matrices(parameter, parts[id(parameter)])
         for name, parameter in learning.items()
         if id(parameter) in parts
     }
-    for pattern in by_adamw:
-        if not any(matches(name, (pattern,)) for name in candidates):
-            near = ", ".join(near_names(pattern, candidates))
-            raise UsageError(
-                f"training.optimizer.by_adamw: {pattern} matches no matrix of Muon", f"near names: {near}"
-            )
-    chosen = {name: matrices for name, matrices in candidates.items() if not matches(name, by_adamw)}
     if not chosen:
         raise UsageError(
             "training.optimizer: there is no matrix left for Muon", "take type: adamw, or freeze less"
@@ -145,20 +121,17 @@ class Muon(UpdateRule):
 
     Args:
         matrices: Those that it moves, by the name of the parameter.
-        settings: Constants.
-        weight_decay: Decay of every matrix.
+        config: Constants.
         dtype: In which Newton and Schulz' iteration runs; torch.optim.Muon takes bfloat16.
     """
 
     def __init__(
         self,
         matrices: Mapping[str, Matrices],
-        settings: MuonSettings,
-        weight_decay: float,
+        config: MuonConfig,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.matrices, self.settings = dict(matrices), settings
-        self.weight_decay, self.dtype = weight_decay, dtype
+        self.matrices, self.config, self.dtype = dict(matrices), config, dtype
         self._momenta = {
             name: torch.zeros_like(each.parameter, requires_grad=False)
             for name, each in self.matrices.items()
@@ -177,7 +150,7 @@ class Muon(UpdateRule):
 
     def _step(self, names: Sequence[str], gradients: Mapping[str, Tensor], step: Step) -> None:
         """Move matrices of one shape and one factor of the rate."""
-        share, alike = self.settings.momentum, [self.matrices[name] for name in names]
+        share, alike = self.config.momentum, [self.matrices[name] for name in names]
         parts = [matrices.parts for matrices in alike]
         places = [matrices.split(matrices.parameter) for matrices in alike]
         momenta = [matrices.split(self._momenta[name]) for name, matrices in zip(names, alike, strict=True)]
@@ -186,10 +159,10 @@ class Muon(UpdateRule):
         momentum = torch.cat(momenta)
         following = momentum.lerp(gradient, 1 - share)
         torch._foreach_copy_(momenta, torch.split(torch.where(step.finite, following, momentum), parts))
-        direction = gradient.lerp(following, share) if self.settings.nesterov else following
-        rate = step.rate * self.settings.rate_factor * alike[0].rate_factor
+        direction = gradient.lerp(following, share) if self.config.nesterov else following
+        rate = step.rate * alike[0].rate_factor
         before = torch.cat(places)
-        moved = before * (1 - rate * self.weight_decay)
+        moved = before * (1 - rate * self.config.weight_decay)
         moved.sub_(orthogonalize(direction, self.dtype), alpha=rate * self._factor(*before.shape[1:]))
         torch._foreach_copy_(places, torch.split(torch.where(step.finite, moved, before), parts))
 
@@ -198,7 +171,7 @@ class Muon(UpdateRule):
         return {f"momentum.{name}": momentum for name, momentum in self._momenta.items()}
 
     def _factor(self, rows: int, columns: int) -> float:
-        if self.settings.rate_form == "original":
+        if self.config.rate_form == "original":
             return math.sqrt(max(1.0, rows / columns))
         return 0.2 * math.sqrt(max(rows, columns))
 
