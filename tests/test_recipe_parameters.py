@@ -113,21 +113,10 @@ def test_a_parameter_cannot_hide_a_section(tmp_path: Path) -> None:
     assert "seed" in RunFile.model_fields
 
 
-@pytest.mark.parametrize(("values", "code"), [("[1, 2]", 0), ("[1, 0]", 2)])
-def test_check_builds_every_value(
-    values: str,
-    code: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_the_list_shows_the_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(recipes, "FOLDER", tmp_path)
-    (tmp_path / "sweep.yaml").write_text(SWEEP.format(values=values))
-    assert main(["recipes", "check"]) == code
-    shown = capsys.readouterr()
-    if code:
-        assert shown.err.startswith("error: recipe sweep with depth=0: command line: model.encoder.layers: ")
-    else:
-        assert "- sweep: depth=1, 2" in shown.out.splitlines()
+    (tmp_path / "sweep.yaml").write_text(SWEEP.format(values="[1, 2]"))
     assert main(["recipes"]) == 0
-    assert f"depth={values[1:-1]}" in capsys.readouterr().out
+    assert "depth=1, 2" in capsys.readouterr().out

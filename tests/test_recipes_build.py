@@ -13,7 +13,6 @@ from deepwire.model.connections.depth_lstm import DepthLSTMConfig
 from deepwire.model.connections.runge_kutta import RungeKuttaConfig
 from deepwire.model.meta_init import meta_init
 from deepwire.recipes.notes import read_note
-from deepwire.recipes.sizes import SizeCheck
 from deepwire.runfile import LoadedRunFile, load_run_file
 from deepwire.training.optimizers.optimizer import AdamConfig
 
@@ -47,7 +46,7 @@ def test_a_recipe_loads_and_builds(name: str) -> None:
     if size is None:
         return
     # A reason for a difference must not outlive the difference.
-    assert SizeCheck(size, found).verdict == ("known" if size.differs else "fits")
+    assert size.verdict(found) == ("known" if size.differs else "fits")
 
 
 def test_recipes_of_papers_name_their_rows() -> None:

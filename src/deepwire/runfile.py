@@ -23,8 +23,7 @@ from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import UsageError
 from deepwire.export_requirements import ExportConfig, export_refusal
 from deepwire.model.config import ModelConfig
-from deepwire.recipes.notes import RecipeNote, note_of
-from deepwire.recipes.parameters import expanded, name_suffix
+from deepwire.recipes.notes import RecipeNote, expanded, name_suffix, note_of
 from deepwire.tasks import TaskName, task_faults, unused_by_task, with_presets
 from deepwire.training.config import TrainingConfig
 

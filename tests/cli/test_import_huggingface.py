@@ -235,7 +235,6 @@ def test_files_of_another_vocabulary_are_refused(
     options = (option, "nothing", *(["--target-codes", "none"] if option == "--codes" else []))
     code, errors = command("import", "huggingface", folder, "-o", tmp_path / "imported", *options)
     assert (code, "has its own vocabulary" in errors) == (2, True), errors
-    assert all(name in errors for name in options)
     assert not (tmp_path / "imported").exists()
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,14 +81,6 @@ def test_check_fails_where_a_size_does_not_fit(shelf: Shelf, capsys: pytest.Capt
     assert "DOES NOT FIT" in out
     assert "- papers/explained (Table 1, row 1): a misprint" in out
     assert main(["recipes", "check", "papers/fits", "papers/explained"]) == 0
-
-
-def test_check_json_gives_the_reason(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
-    shelf(explained="{printed: 0.02M, vocabulary: 40, differs: a misprint}")
-    assert main(["recipes", "check", "--json"]) == 0
-    record = json.loads(capsys.readouterr().out)
-    assert (record["verdict"], record["reason"]) == ("known", "a misprint")
-    assert record["difference_millions"] == pytest.approx(record["counted"] / 1e6 - 0.02)
 
 
 def test_every_recipe_says_what_it_is() -> None:

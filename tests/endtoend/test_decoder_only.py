@@ -68,7 +68,7 @@ def test_from_text_to_translations(toy: Path, capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
     assert main(["export", "straight@last", "-o", "out", "--to", "ctranslate2", "--unchecked"]) == 4
     assert "decoder_only" in capsys.readouterr().err
-    assert main(["inspect", "toy.yaml", "--vocabulary-size", "20", "--cost"]) == 0
+    assert main(["inspect", "toy.yaml", "--vocabulary-size", "20"]) == 0
     shown = capsys.readouterr().out
     assert "architecture: decoder_only" in shown
     assert "encoder:" not in shown

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,11 +15,11 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.io.atomic import require_absent
 
 if TYPE_CHECKING:
-    from deepwire.convert.importers import Architecture, ForeignCheckpoint, Importer
+    from deepwire.convert.importers import ForeignCheckpoint, Importer
     from deepwire.data.languages import Languages
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.model.translation_model import TranslationModel
-    from deepwire.runfile import RunFile
+    from deepwire.runfile import LoadedRunFile, RunFile
 
 FamilyName = Annotated[str, typer.Argument(metavar="fairseq|neutron|huggingface", help="What made it.")]
 Checkpoint = Annotated[
@@ -46,8 +45,6 @@ Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the new 
 
 _UNTOLD = ("model.dropout.", "decoding.", "data.")
 """Assumptions that change no probability are not worth a note."""
-_OF_TRAINING = frozenset({"dropout", "initialization", "initial"})
-"""Settings that a trained model no longer depends on."""
 
 
 def import_model(
@@ -89,22 +86,16 @@ def import_model(
         config, notes = _from_checkpoint(importer, foreign, overrides or [], names)
         source_bos = config.data.source_bos
     else:
-        config, source_bos = _from_run(importer, foreign, run, overrides or [])
-        notes = []
+        loaded, notes = _from_run(importer, foreign, run, overrides or []), []
+        config = loaded.config
+        source_bos = config.data.source_bos if "data.source_bos" in loaded.origins else importer.source_bos
     data = config.data
     if names:
         foreign = importer.with_language_order(foreign, _order(names, data.languages))
     vocabularies = importer.own_vocabularies(foreign)
     if vocabularies is not None:
-        _require_none(
-            checkpoint,
-            {
-                "--vocabulary": vocabulary,
-                "--target-vocabulary": target_vocabulary,
-                "--codes": codes,
-                "--target-codes": target_codes,
-            },
-        )
+        if vocabulary or target_vocabulary or codes or target_codes:
+            raise UsageError(f"{checkpoint}: has its own vocabulary", "leave out its files")
     else:
         vocabularies = _read_vocabularies(
             importer, vocabulary, target_vocabulary, codes, target_codes, (data.source, data.target)
@@ -116,16 +107,6 @@ def import_model(
     if not quiet:
         _tell(importer, model, config, notes)
     print(output)
-
-
-def _require_none(checkpoint: Path, files: Mapping[str, Path | None]) -> None:
-    """Refuse files of a vocabulary, by their options, for a folder that has its own."""
-    given = [f"{name} {path}" for name, path in files.items() if path is not None]
-    if given:
-        raise UsageError(
-            f"{', '.join(given)}: {checkpoint} has its own vocabulary",
-            "leave it out" if len(given) == 1 else "leave them out",
-        )
 
 
 def _metadata(config: RunFile, source_bos: bool) -> dict[str, object]:
@@ -214,57 +195,32 @@ def _from_checkpoint(
 
 def _from_run(
     importer: Importer, foreign: ForeignCheckpoint, run: str, overrides: list[str]
-) -> tuple[RunFile, bool]:
-    """The run file, and whether sources begin with BOS; what the checkpoint tells must not contradict it."""
+) -> LoadedRunFile:
+    """The run file, which must not contradict the checkpoint but where the command line does.
+
+    Raises:
+        ModelError: It is of another model.
+    """
     from deepwire.config.merging import COMMAND_LINE
     from deepwire.runfile import load_run_file
 
     loaded = load_run_file(run, overrides)
-    config, origins = loaded.config, loaded.origins
-    chosen = {key for key, origin in origins.items() if origin == COMMAND_LINE}
-    source_bos = config.data.source_bos if "data.source_bos" in origins else importer.source_bos
     try:
-        told = importer.architecture(foreign)
+        told = importer.architecture(foreign).known
     except ModelError:
-        return config, source_bos  # of a kind that its names do not give away: the run file alone decides
-    differences = _differences(told, config, source_bos, chosen)
-    if differences:
-        more = f"; and {len(differences) - 4} more" if len(differences) > 4 else ""
-        raise ModelError(
-            f"{foreign.path}: is not the model of {run}: {'; '.join(differences[:4])}{more}",
-            "use the run file of this checkpoint, leave out --run, or insist with key=value",
-        )
-    return config, source_bos
-
-
-def _differences(told: Architecture, config: RunFile, source_bos: bool, chosen: set[str]) -> list[str]:
-    """Settings that the checkpoint tells and that the run file has otherwise, unless the user chose them."""
-    from pydantic import ValidationError
-
-    from deepwire.model.config import ModelConfig
-
-    tree = told.nested().get("model", {})
-    try:
-        model = ModelConfig.model_validate(
-            {"heads": config.model.heads, **(tree if isinstance(tree, dict) else {})}
-        )
-    except ValidationError:
-        return []  # shapes will tell more
-    stored: dict[str, object] = {"data.source_bos": told.known.get("data.source_bos")}
-    wanted: dict[str, object] = {"data.source_bos": source_bos}
-    for leaves, section in ((stored, model), (wanted, config.model)):
-        leaves |= flatten({"model": section.model_dump(mode="json")})
-    keys = [leaf for key, value in told.known.items() for leaf in flatten({key: value})]
-    # A choice written as its name alone is its type.
-    keys = [key if key in stored else f"{key}.type" for key in keys]
-    return [
-        f"{key} is {json.dumps(stored[key])}, not {json.dumps(wanted.get(key))}"
-        for key in keys
-        if key in stored
-        and stored[key] != wanted.get(key)
-        and not any(f"{key}.".startswith(f"{choice}.") for choice in chosen)
-        and _OF_TRAINING.isdisjoint(key.split("."))
-    ]
+        return loaded  # of a kind that its names do not give away: the run file alone decides
+    chosen = {key for key, origin in loaded.origins.items() if origin == COMMAND_LINE}
+    settings = flatten(loaded.resolved)
+    for key, value in flatten(told).items():
+        place = f"{key}.type" if f"{key}.type" in settings else key
+        found = settings.get(place, value)
+        insisted = any(f"{place}.".startswith(f"{choice}.") for choice in chosen)
+        if found != value and not insisted and "dropout" not in key and "initial" not in key:
+            raise ModelError(
+                f"{foreign.path}: is not the model of {run}: {key} is {value}, not {found}",
+                "use the run file of this checkpoint, leave out --run, or insist with key=value",
+            )
+    return loaded
 
 
 def _tell(importer: Importer, model: TranslationModel, config: RunFile, notes: list[str]) -> None:

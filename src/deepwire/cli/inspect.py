@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from deepwire.config.yaml_tree import PlainValue
     from deepwire.data.languages import Languages
     from deepwire.model.config import ModelConfig
-    from deepwire.model.translation_model import TranslationModel
-
-# What costs are counted for: tokens of a sentence on either side, and target tokens of an update.
-_LENGTH = 25
-_UPDATE_TOKENS = 4096
 
 
 @dataclass(frozen=True)
@@ -49,9 +44,6 @@ def inspect(
     ],
     overrides: Overrides = None,
     as_json: Json = False,
-    cost: Annotated[
-        bool, typer.Option("--cost", help="Also count operations and bytes of training and decoding.")
-    ] = False,
     vocabulary_size: Annotated[
         int | None,
         typer.Option(
@@ -63,54 +55,53 @@ def inspect(
         typer.Option(min=1, max=100_000, help="Target languages, where the run file does not list them."),
     ] = None,
 ) -> None:
-    """Parameters in total and per part, what they cost, and the settings of the architecture.
+    """Parameters in total and per part, and the settings of the architecture.
 
     Examples: deepwire inspect multi30k/depth-lstm-tiny model.d_model=256; deepwire inspect runs/demo --json
     """
     from deepwire.model.cost import meta_model
 
-    if recipes.is_run_file(subject):
-        subject_model = _from_run_file(subject, overrides or [], vocabulary_size, languages)
-    elif overrides or vocabulary_size is not None or languages is not None:
+    if not recipes.is_run_file(subject) and (overrides or vocabulary_size or languages):
         raise UsageError(
             f"{subject}: a trained model cannot be changed", "inspect its run file with key=value"
         )
-    else:
-        subject_model = _from_model(subject)
-    sizes = (subject_model.source_vocabulary, subject_model.target_vocabulary, subject_model.languages)
-    model = meta_model(subject_model.model, *sizes)
+    found = find_subject(subject, vocabulary_size, overrides or [], languages)
+    model = meta_model(found.model, found.source_vocabulary, found.target_vocabulary, found.languages)
     total, groups = sum(parameter.numel() for parameter in model.parameters()), model.parameter_groups()
-    settings: dict[str, PlainValue] = subject_model.model.model_dump(mode="json")
-    if subject_model.model.is_decoder_only:
+    settings: dict[str, PlainValue] = found.model.model_dump(mode="json")
+    if found.model.is_decoder_only:
         del settings["encoder"]
-    costs = _costs(model) if cost else {}
     if as_json:
-        print(json_line(_record(subject_model, total, groups, settings) | costs))
+        print(json_line(_record(found, total, groups, settings)))
         return
-    _print(subject_model, total, groups, settings)
-    if cost:
-        has_source = subject_model.source_vocabulary > 0
-        sys.stdout.write(f"\n{_cost_text(costs['cost'], has_source=has_source)}\n")
+    _print(found, total, groups, settings)
 
 
-def find_subject(name: str, vocabulary_size: int | None = None) -> Subject:
+def find_subject(
+    name: str,
+    vocabulary_size: int | None = None,
+    overrides: Sequence[str] = (),
+    languages: int | None = None,
+) -> Subject:
     """The subject behind a run file, recipe or model; nothing is loaded or prepared.
 
     Args:
         name: Run file, recipe, run directory or model.
         vocabulary_size: Entries of each side, for a run file that does not say it.
+        overrides: Changes to a run file.
+        languages: Number of target languages, for a run file that does not say it.
 
     Raises:
         UsageError: There is no such thing, or the size of its vocabulary is not known.
         ModelError: The model is damaged.
     """
     if recipes.is_run_file(name):
-        return _from_run_file(name, [], vocabulary_size, None)
+        return _from_run_file(name, overrides, vocabulary_size, languages)
     return _from_model(name)
 
 
 def _from_run_file(
-    name: str, overrides: list[str], vocabulary_size: int | None, languages: int | None
+    name: str, overrides: Sequence[str], vocabulary_size: int | None, languages: int | None
 ) -> Subject:
     from deepwire.api.prepare import configured_vocabulary_size
     from deepwire.runfile import load_run_file
@@ -160,45 +151,6 @@ def _from_model(name: str) -> Subject:
     languages = recorded_languages(record)
     named = Languages.from_metadata(metadata_of(record))
     return Subject(str(folder), "model", model, source, target, "the model", languages, named)
-
-
-def _costs(model: TranslationModel) -> dict[str, dict[str, float]]:
-    """Costs of a target token of training and of a step of decoding one sentence, under the key ``cost``."""
-    from deepwire.model.cost import encoding_operations, step_cost, training_cost
-
-    source = _LENGTH if model.source_vocabulary else 0
-    training = training_cost(
-        model, source_length=source, target_length=_LENGTH, sentences=_UPDATE_TOKENS // _LENGTH
-    )
-    step = step_cost(model, sentences=1, beam=1, source_length=source, position=_LENGTH // 2)
-    return {
-        "cost": {
-            "length": _LENGTH,
-            "training_operations": training.operations,
-            "output_operations": training.output,
-            "training_bytes_kept": training.kept,
-            "training_bytes_moved": training.moved,
-            "encoding_operations": encoding_operations(model, source),
-            "step_operations": step.operations,
-            "step_bytes_read": step.read,
-        }
-    }
-
-
-def _cost_text(cost: dict[str, float], *, has_source: bool) -> str:
-    mega = {name: f"{value / 1e6:,.2f}" for name, value in cost.items()}
-    tokens = f"{_LENGTH} source and {_LENGTH} target tokens a sentence" if has_source else f"{_LENGTH} tokens"
-    encoding = f"{mega['encoding_operations']} MFLOP to encode, then " if has_source else ""
-    return "\n".join(
-        (
-            f"cost with {tokens}, in float32",
-            f"training, a target token: {mega['training_operations']} MFLOP (output projection "
-            f"{mega['output_operations']}), {mega['training_bytes_kept']} MB kept for the backward pass, "
-            f"{mega['training_bytes_moved']} MB moved",
-            f"decoding, one hypothesis: {encoding}"
-            f"{mega['step_operations']} MFLOP and {mega['step_bytes_read']} MB read a token",
-        )
-    )
 
 
 def _record(

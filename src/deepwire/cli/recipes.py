@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,19 +12,10 @@ import yaml
 
 from deepwire import plugins
 from deepwire import recipes as store
-from deepwire.cli.options import Json
-from deepwire.errors import UsageError
-from deepwire.io.json_lines import json_line
 from deepwire.recipes.notes import read_note
 
 if TYPE_CHECKING:
-    from deepwire.model.config import ModelConfig
-    from deepwire.recipes.notes import RecipeNote, RecipeParameter
-    from deepwire.recipes.sizes import SizeCheck
-    from deepwire.runfile import RunFile
-
-_ANY_SIZE = 1000
-"""Of a vocabulary, where it does not matter."""
+    from deepwire.recipes.notes import RecipeNote
 
 app = typer.Typer(invoke_without_command=True, no_args_is_help=False)
 
@@ -68,22 +60,34 @@ def check(
             metavar="[RECIPE]...", help="Recipes, or folders such as papers/dlcl-2019; all if none."
         ),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Count the parameters of recipes and compare them with the printed numbers.
 
     A count fits if it rounds to the printed digits. Where a printed number is known not to follow from the
-    model, the reason is shown. Exit code 1 if any other count does not fit. Recipes of figures are built with
-    every value of their parameters.
+    model, the reason is shown. Exit code 1 if any other count does not fit.
     """
     chosen = [recipe for name in names for recipe in store.below(name)] if names else store.names()
-    checks = list(_checks(chosen))
-    values = _build_with_all_values(chosen)
-    if as_json:
-        _print_json(checks)
-    else:
-        _print_checks(checks, len(chosen) - len(checks), values)
-    if any(check.verdict == "differs" for _, _, check in checks):
+    notes = {name: read_note(name) for name in chosen}
+    rows, reasons, numbers = [], [], {"fits": 0, "known": 0, "differs": 0}
+    verdicts = {"fits": "fits", "known": "differs, reason below", "differs": "DOES NOT FIT"}
+    for name, note in notes.items():
+        if note.size is None:
+            continue
+        counted, size = _count(name, note.size.vocabularies), note.size
+        verdict = size.verdict(counted)
+        numbers[verdict] += 1
+        digits = size.decimals + 2
+        ours, difference = f"{counted / 1e6:.{digits}f}M", f"{size.difference(counted):+.{digits}f}M"
+        rows.append((name, size.printed, ours, difference, verdicts[verdict]))
+        reasons += [f"- {name} ({note.row}): {size.differs}"] if verdict == "known" else []
+    _print_table(("recipe", "paper", "ours", "difference", ""), rows)
+    if reasons:
+        print("\nPrinted numbers that are known not to follow from the model:", *reasons, sep="\n")
+    print(
+        f"\n{numbers['fits']} fit, {numbers['known']} are known not to, {numbers['differs']} do not fit; "
+        f"{len(chosen) - len(rows)} recipes have no printed size"
+    )
+    if numbers["differs"]:
         raise typer.Exit(1)
 
 
@@ -120,113 +124,27 @@ def _list() -> None:
 def _row(note: RecipeNote, *, with_paper: bool) -> str:
     paper = note.paper if with_paper else ""
     row = ": ".join(part for part in (paper, note.row) if part) if note.row else note.description
-    return "\n".join([row, *(f"{name}={_values(parameter)}" for name, parameter in note.parameters.items())])
+    values = {name: ", ".join(map(str, parameter.values)) for name, parameter in note.parameters.items()}
+    return "\n".join([row, *(f"{name}={given}" for name, given in values.items())])
 
 
-def _values(parameter: RecipeParameter) -> str:
-    return ", ".join(map(str, parameter.values))
-
-
-def _build_with_all_values(names: Sequence[str]) -> dict[str, dict[str, RecipeParameter]]:
-    """Build the models of recipes with parameters, one value after the other; the parameters by recipe.
-
-    Raises:
-        UsageError: A value does not suit its recipe.
-    """
+def _count(name: str, vocabularies: tuple[int, int]) -> int:
+    """All parameters of a recipe's model; no memory is taken for their values."""
     from deepwire.runfile import load_run_file
 
-    parameters_of = {name: note.parameters for name in names if (note := read_note(name)).parameters}
-    for name, parameters in parameters_of.items():
-        for key, parameter in parameters.items():
-            for value in parameter.values:
-                try:
-                    config = load_run_file(name, [f"{key}={value}"]).config
-                except UsageError as error:
-                    raise UsageError(f"recipe {name} with {key}={value}: {error.message}") from None
-                _count(config.model, _ANY_SIZE, _ANY_SIZE, _languages(config))
-    return parameters_of
+    config = load_run_file(name).config
+    languages = len(config.data.languages.names) if config.data.languages else 0
+    return _parameters(config.model.model_dump_json(), *vocabularies, languages)
 
 
-def _checks(names: Sequence[str]) -> Iterator[tuple[str, RecipeNote, SizeCheck]]:
-    """Every recipe of `names` with a printed size, counted."""
-    from deepwire.recipes.sizes import SizeCheck
-    from deepwire.runfile import load_run_file
-
-    counts: dict[tuple[str, int, int, int], int] = {}
-    for name in names:
-        note = read_note(name)
-        if note.size is None:
-            continue
-        config = load_run_file(name).config
-        languages = _languages(config)
-        key = (config.model.model_dump_json(), *note.size.vocabularies, languages)
-        if key not in counts:
-            counts[key] = _count(config.model, *note.size.vocabularies, languages)
-        yield name, note, SizeCheck(note.size, counts[key])
-
-
-def _languages(config: RunFile) -> int:
-    return len(config.data.languages.names) if config.data.languages else 0
-
-
-def _count(model: ModelConfig, source_vocabulary: int, target_vocabulary: int, languages: int) -> int:
-    """All parameters of a model; no memory is taken for their values."""
+@cache
+def _parameters(model: str, source_vocabulary: int, target_vocabulary: int, languages: int) -> int:
+    from deepwire.model.config import ModelConfig
     from deepwire.model.cost import meta_model
 
-    built = meta_model(model, source_vocabulary, target_vocabulary, languages)
+    config = ModelConfig.model_validate_json(model)
+    built = meta_model(config, source_vocabulary, target_vocabulary, languages)
     return sum(parameter.numel() for parameter in built.parameters())
-
-
-def _print_json(checks: Sequence[tuple[str, RecipeNote, SizeCheck]]) -> None:
-    for name, note, check in checks:
-        source, target = check.published.vocabularies
-        record = {
-            "recipe": name,
-            "paper": note.paper,
-            "row": note.row,
-            "printed": check.published.printed,
-            "counted": check.counted,
-            "difference_millions": float(check.difference),
-            "vocabulary": {"source": source, "target": target},
-            "verdict": check.verdict,
-            "reason": check.published.differs if check.verdict == "known" else "",
-        }
-        print(json_line(record))
-
-
-def _print_checks(
-    checks: Sequence[tuple[str, RecipeNote, SizeCheck]],
-    without: int,
-    values: Mapping[str, Mapping[str, RecipeParameter]],
-) -> None:
-    verdicts = {"fits": "fits", "known": "differs, reason below", "differs": "DOES NOT FIT"}
-    _print_table(
-        ("recipe", "paper", "ours", "difference", ""),
-        [
-            (
-                name,
-                check.published.printed,
-                check.counted_as_printed,
-                check.difference_as_printed,
-                verdicts[check.verdict],
-            )
-            for name, _, check in checks
-        ],
-    )
-    known = [(name, note, check) for name, note, check in checks if check.verdict == "known"]
-    if known:
-        print("\nPrinted numbers that are known not to follow from the model:")
-    for name, note, check in known:
-        print(f"- {name} ({note.row}): {check.published.differs}")
-    if values:
-        print("\nRecipes of figures, built with every value:")
-    for name, parameters in values.items():
-        print(f"- {name}: {'; '.join(f'{key}={_values(given)}' for key, given in parameters.items())}")
-    number = {verdict: sum(check.verdict == verdict for _, _, check in checks) for verdict in verdicts}
-    print(
-        f"\n{number['fits']} fit, {number['known']} are known not to, {number['differs']} do not fit; "
-        f"{without} recipes have no printed size"
-    )
 
 
 def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

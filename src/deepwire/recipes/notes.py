@@ -1,8 +1,12 @@
-"""The ``recipe`` section, in which a recipe describes itself."""
+"""The ``recipe`` section, in which a recipe describes itself, and its short names of settings."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from functools import reduce
 from pathlib import Path
+from typing import Literal, cast
 
 from pydantic import Field, model_validator
 
@@ -10,7 +14,10 @@ from deepwire import recipes
 from deepwire.config.counts import Count
 from deepwire.config.section import Section
 from deepwire.config.settings_reader import SettingsDocument, check, read_document
-from deepwire.config.yaml_tree import Problems
+from deepwire.config.yaml_tree import PlainValue, Problems
+from deepwire.errors import UsageError
+
+Verdict = Literal["fits", "known", "differs"]
 
 
 class PublishedSize(Section):
@@ -29,6 +36,21 @@ class PublishedSize(Section):
     def vocabularies(self) -> tuple[int, int]:
         """Entries of the source and of the target side."""
         return (self.source_vocabulary or self.vocabulary, self.vocabulary)
+
+    @property
+    def decimals(self) -> int:
+        """Digits behind the point of the printed number."""
+        return len(self.printed[:-1].partition(".")[2])
+
+    def difference(self, counted: int) -> Decimal:
+        """A count minus the printed number, in millions."""
+        return Decimal(counted) / 1_000_000 - Decimal(self.printed[:-1])
+
+    def verdict(self, counted: int) -> Verdict:
+        """fits: a count rounds to the printed digits; known: it does not, and `differs` says why; differs."""
+        if abs(self.difference(counted)) <= Decimal(10) ** -self.decimals / 2:
+            return "fits"
+        return "known" if self.differs else "differs"
 
 
 class RecipeParameter(Section):
@@ -86,3 +108,47 @@ def note_of(document: SettingsDocument) -> RecipeNote:
     problems.raise_if_any()
     note = tree.below("recipe")
     return RecipeNote(description="") if note is None else check(RecipeNote, note)
+
+
+Parameters = Mapping[str, RecipeParameter]
+
+
+def expanded(overrides: Sequence[str], parameters: Parameters, sections: Iterable[str]) -> list[str]:
+    """``key=value`` settings with the keys that parameters stand for.
+
+    Args:
+        overrides: As given; ``key.sub=value`` stays as it is.
+        parameters: What the run file declares.
+        sections: Keys without a dot that are no parameters.
+
+    Raises:
+        UsageError: A key is neither.
+    """
+    result: list[str] = []
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        name = key.strip()
+        if not equals or "." in name or name in sections or not parameters:
+            result.append(text)
+        elif name in parameters:
+            result += [f"{target}={value}" for target in parameters[name].sets]
+        else:
+            raise UsageError(
+                f"command line: {name}: is neither a section nor a parameter of this recipe",
+                f"its parameters are {', '.join(parameters)}",
+            )
+    return result
+
+
+def name_suffix(parameters: Parameters, resolved: Mapping[str, PlainValue]) -> str:
+    """The suffix of a run's name for the values, such as ``-layers-25``: each its own directory."""
+    suffix, whole = "", cast("PlainValue", resolved)
+    for name, parameter in parameters.items():
+        value = reduce(_entry, parameter.sets[0].split("."), whole)
+        if isinstance(value, int | str):
+            suffix += f"-{name}-{str(value).replace('/', '-')}"
+    return suffix
+
+
+def _entry(node: PlainValue, key: str) -> PlainValue:
+    return node.get(key) if isinstance(node, dict) else None
