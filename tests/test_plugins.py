@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -198,7 +199,7 @@ def test_a_place_in_a_run_file_is_imported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("no_such_package.Thing", "connection no_such_package.Thing: cannot be imported: No module named"),
+        ("no_such_package.Thing", "no_such_package cannot be imported: No module named"),
         ("deepwire_example.highway.Nothing", "deepwire_example.highway has no Nothing"),
         (
             "deepwire_example.causal_convolution.CausalConvolutionConfig",
@@ -263,16 +264,6 @@ def test_a_model_whose_package_is_missing_names_it(
     assert raised.value.exit_code == 4
 
 
-def test_another_version_is_told(stored: Path, install: Install, caplog: pytest.LogCaptureFixture) -> None:
-    load_model(stored)
-    assert not caplog.messages
-    install("0.3.0", **{"connection.highway": "deepwire_example.highway:HighwayConfig"})
-    load_model(stored)
-    assert caplog.messages == [
-        f"{stored}: was made with the package deepwire_example 0.1.0, and version 0.3.0 is here"
-    ]
-
-
 @pytest.mark.usefixtures("installed")
 def test_optimizer_and_schedule_train_a_model_that_needs_neither(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -327,25 +318,11 @@ def test_a_name_of_two_packages_is_not_guessed(tmp_path: Path) -> None:
     )
     loaded = load_run_file(run_file(tmp_path, PLACE), trusted=True)
     assert loaded.config.model.encoder.connection.type == PLACE
-    with pytest.raises(UsageError, match=r"highway: both deepwire_\S+ and __main__\.Other have this"):
-        plugins._add("connection", "highway", type("Other", (), {"__module__": "__main__"}))
 
 
-def test_a_model_keeps_the_package_that_it_was_made_with(
-    rival: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Of two that have the name; if only another is here, a warning says so."""
+def test_a_model_keeps_the_package_that_it_was_made_with(rival: Path) -> None:
+    """Of two that have the name."""
     assert place_of(load_model(rival).model.config.encoder.connection) == PLACE
-    assert not caplog.messages
-    uninstall(tmp_path)
-    plugins._registered.clear()
-    choice._TABLES["connection"].others.clear()
-    with pytest.raises(ModelError, match="bias"):  # it has other settings
-        load_model(rival)
-    assert caplog.messages == [
-        f"{rival}: was made with the connection highway of package deepwire_example 0.1.0, and the "
-        "connection highway of package deepwire_rival 0.1.0 is here"
-    ]
 
 
 def test_registration() -> None:
@@ -376,10 +353,6 @@ def test_what_cannot_be_registered() -> None:
         deepwire.register_connection(PreNormConfig)
     with pytest.raises(UsageError, match="small letters"):
         deepwire.register_metric("my metric", ChrfMetric)
-    for path in ("parts.py", "./parts", "src/parts.py", ""):
-        with pytest.raises(UsageError, match="must be the name of a package, not of a file") as raised:
-            plugins.use(path)
-        assert "PYTHONPATH" in raised.value.hint
 
 
 @pytest.mark.parametrize(
@@ -387,23 +360,18 @@ def test_what_cannot_be_registered() -> None:
     [
         ("x = 1\nraise ValueError('boom')\n", "ValueError: boom ({}:2)"),
         ("import sys\n\nsys.exit(3)\n", "SystemExit: 3 ({}:3)"),
-        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module' ({}:1)"),
         ("def f(:\n", "SyntaxError: invalid syntax (deepwire_broken.py, line 1)"),
-        ("import os\nos.nothing\n", "AttributeError: module 'os' has no attribute 'nothing' ({}:2)"),
     ],
 )
 def test_a_plugin_that_fails_says_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
 ) -> None:
-    """And nothing about how to install it: it is there."""
     (tmp_path / "deepwire_broken.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
-    why = f"cannot be imported: {reason.format(tmp_path / 'deepwire_broken.py')}"
-    with pytest.raises(UsageError) as raised:
+    why = f"deepwire_broken cannot be imported: {reason.format(tmp_path / 'deepwire_broken.py')}"
+    with pytest.raises(UsageError, match=re.escape(why)):
         plugins.use("deepwire_broken")
-    assert (raised.value.message, raised.value.hint) == (f"plugin deepwire_broken: {why}", "")
-    told = refused(run_file(tmp_path, "deepwire_broken.Thing")).message
-    assert told.endswith(f"connection deepwire_broken.Thing: {why}")
+    assert refusal(run_file(tmp_path, "deepwire_broken.Thing")).endswith(why)
 
 
 class LookingConfig(PreNormConfig):
@@ -585,7 +553,7 @@ def test_the_option_allows_a_package(
     monkeypatch.setenv("DEEPWIRE_PLUGINS", "deepwire_example, deepwire_example.highway")
     assert main(["inspect", str(stored)]) == 0
     assert main(["--plugin=no_such_package", "inspect", str(stored)]) == 2
-    assert "plugin no_such_package: cannot be imported" in capsys.readouterr().err
+    assert "plugin no_such_package cannot be imported" in capsys.readouterr().err
     assert main(["inspect", str(stored), "--plugin"]) == 2
     assert "--plugin needs the name of a package" in capsys.readouterr().err
 

@@ -14,7 +14,6 @@ no torch, and no plugin unless it is asked for.
 from __future__ import annotations
 
 import importlib.util
-import logging
 import re
 import traceback
 from collections import defaultdict
@@ -135,11 +134,11 @@ def use(package: str) -> None:
     Raises:
         UsageError: It cannot be imported.
     """
-    if package.endswith(".py") or not PLACE.fullmatch(f"_.{package}"):
-        hint = "for parts.py it is parts, with the folder of the file on PYTHONPATH"
-        raise UsageError(f"plugin {package!r}: must be the name of a package, not of a file", hint)
     allow(package)
-    _imported(f"plugin {package}", package)
+    try:
+        _imported(package)
+    except PluginError as error:
+        raise UsageError(f"plugin {error}") from error.__cause__
 
 
 def allow(package: str) -> None:
@@ -175,7 +174,7 @@ def find(kind: Kind, name: str, *, trusted: bool = False) -> object | None:
         if len(entries) > 1:
             places = " and ".join(sorted(map(_place, entries)))
             raise PluginError(f"{kind} {name}: both {places} have this name; write the one that you mean")
-        _registered[kind][name] = _loaded(f"{kind} {name}", entries[0].module, entries[0].attr)
+        _registered[kind][name] = _loaded(_place(entries[0]))
     elif PLACE.fullmatch(name):
         package = _package(name)
         if trusted:
@@ -185,7 +184,7 @@ def find(kind: Kind, name: str, *, trusted: bool = False) -> object | None:
                 f"code of the package {package} is not imported because a file names it: only training does, "
                 f"and --plugin {package}"
             )
-        _registered[kind][name] = _loaded(f"{kind} {name}", *name.rsplit(".", 1))
+        _registered[kind][name] = _loaded(name)
     return _registered[kind].get(name)
 
 
@@ -218,59 +217,31 @@ def is_announced(package: str) -> bool:
     return any(_package(entry.module) == package for entries in _announced().values() for entry in entries)
 
 
-def place_in(error: BaseException) -> str:
-    """The part of another package where an error was raised, or through which it came; empty for none."""
-    place = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        module, code = str(frame.f_globals.get("__name__", "")), frame.f_code
-        if is_allowed(_package(module)):
-            place = f"{module}.{code.co_qualname}, {code.co_filename}:{line}"
-    return place
-
-
-def check_recorded(recorded: object, where: str) -> list[str]:
+def check_recorded(recorded: object, where: str) -> None:
     """Check that the parts of a stored model are here and allowed, and make them known by their names.
 
     Args:
         recorded: The list of what `Plugin.to_json` gave for each of its plugins; None without any.
         where: What messages call the model.
 
-    Returns:
-        A warning for each package that is here in another version, or whose name another one has taken.
-
     Raises:
         ModelError: A package is missing or not allowed, or has no such choice.
     """
-    warnings = []
     for entry in recorded if isinstance(recorded, list) else []:
         plugin = _recorded(entry, where)
-        kind, name, package = plugin.kind, plugin.name, plugin.package
+        kind, name = plugin.kind, plugin.name
         try:
             if name not in _registered[kind] and len(_announced().get((kind, name), ())) != 1:
                 _require_allowed(plugin, where)
-                _registered[kind][name] = _loaded(f"{kind} {name}", *plugin.place.rsplit(".", 1))
-            here = describe(kind, name, find(kind, name))
+                _registered[kind][name] = _loaded(plugin.place)
+            find(kind, name)
         except PluginError as error:
             raise ModelError(f"{where}: needs the {plugin}, but {error}") from error
-        if package == "__main__":
-            continue  # the class may lie in a module now
-        if here.package != package:
-            warnings.append(f"{where}: was made with the {plugin}, and the {here} is here")
-        elif here.version != plugin.version:
-            made = f"{where}: was made with the package {package}{plugin.version and f' {plugin.version}'}"
-            version = f"version {here.version}" if here.version else "one without a version"
-            warnings.append(f"{made}, and {version} is here")
-    return list(dict.fromkeys(warnings))
 
 
 def _require_allowed(plugin: Plugin, where: str) -> None:
-    kind, package = plugin.kind, plugin.package
-    if package == "__main__":
-        raise ModelError(
-            f"{where}: needs the {kind} {plugin.name}, whose class was in the program that made the model",
-            f"move it to a module that calls deepwire.register_{kind}, and add --plugin MODULE",
-        )
-    if importlib.util.find_spec(package) is None:
+    package = plugin.package
+    if package == "__main__" or importlib.util.find_spec(package) is None:
         raise ModelError(
             f"{where}: needs the {plugin}, which is not installed",
             f"install the package {package}, or add its folder to PYTHONPATH and --plugin {package}",
@@ -299,14 +270,9 @@ def _require_name(kind: Kind, name: str) -> None:
 def _add(kind: Kind, name: str, choice: object) -> None:
     _require_name(kind, name)
     _refuse_own(kind, name)
-    place, before = _place(choice), _registered[kind].get(name)
-    if before is not None:
-        taken = [_place(before)]  # the same place where a module is imported anew
-    else:
-        others = map(_place, _announced().get((kind, name), ()))
-        taken = [other for other in others if _package(other) != _package(place)]
-    if taken and taken[0] != place:
-        raise UsageError(f"plugin {kind} {name}: both {taken[0]} and {place} have this name")
+    before = _registered[kind].setdefault(name, choice)
+    if _place(before) != _place(choice):  # the same place where a module is imported anew
+        raise UsageError(f"plugin {kind} {name}: both {_place(before)} and {_place(choice)} have this name")
     _registered[kind][name] = choice
 
 
@@ -334,40 +300,31 @@ def _announced() -> Mapping[tuple[str, str], Sequence[EntryPoint]]:
         kind, _, name = entry.name.partition(".")
         if kind in KINDS and name not in _own[kind]:
             announced[kind, name].setdefault(entry.value, entry)
-            continue
-        reason = f"its name must begin with {', '.join(KINDS[:-1])} or {KINDS[-1]} and a dot"
-        reason = f"deepwire has a {kind} of this name" if kind in KINDS else reason
-        said = f"warning: entry point {entry.name} of {_package(entry.module)} is left out: {reason}"
-        logging.getLogger("deepwire").warning(said)
     return {key: list(entries.values()) for key, entries in announced.items()}
 
 
-def _loaded(label: str, module: str, attribute: str) -> object:
+def _loaded(place: str) -> object:
+    """The class or function at a place."""
+    module, _, name = place.rpartition(".")
     try:
-        value = _imported(label, module)
-    except UsageError as failure:
-        raise PluginError(f"{failure.message}{failure.hint and '; '}{failure.hint}") from failure.__cause__
-    try:
-        for part in attribute.split("."):
-            value = getattr(value, part)
+        return getattr(_imported(module), name)
     except AttributeError:
-        raise PluginError(f"{module} has no {attribute}") from None
-    return value
+        raise PluginError(f"{module} has no {name}") from None
 
 
-def _imported(label: str, module: str) -> object:
+def _imported(module: str) -> object:
     """Import a module of another package; whatever is wrong in it becomes one line that says where."""
     try:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:
-        text, hint = f"{type(error).__name__}: {error}", ""
+        text = f"{type(error).__name__}: {error}"
         _, *frames = traceback.extract_tb(error.__traceback__)
         frames = [frame for frame in frames if "importlib" not in frame.filename]
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-            text, hint = str(error), "is it installed, or its folder on PYTHONPATH?"
+            text = f"{error}; is it installed, or its folder on PYTHONPATH?"
         elif frames and not isinstance(error, SyntaxError):
             text = f"{text} ({frames[-1].filename}:{frames[-1].lineno})"
-        raise UsageError(f"{label}: cannot be imported: {' '.join(text.split())}", hint) from error
+        raise PluginError(f"{module} cannot be imported: {' '.join(text.split())}") from error
 
 
 def _version(package: str) -> str:

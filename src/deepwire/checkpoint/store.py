@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -247,8 +246,7 @@ def recorded_config(record: dict[str, object], folder: Path) -> ModelConfig:
     Raises:
         ModelError: This version does not know it, or it needs a package that is missing or not allowed.
     """
-    for warning in plugins.check_recorded(record.get("plugins"), str(folder)):
-        logging.getLogger("deepwire").warning(warning)
+    plugins.check_recorded(record.get("plugins"), str(folder))
     try:
         return ModelConfig.model_validate(record.get("model"))
     except ValidationError as error:

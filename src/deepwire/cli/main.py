@@ -243,9 +243,7 @@ def _describe_error(error: Exception, arguments: Sequence[str]) -> tuple[list[st
         hint = "free some space and run the same command again" if full else ""
         wrong = isinstance(error, _WRONG_PATH) or error.errno in _WRONG_NAME
         return [f"{where}{error.strerror}"], hint, 6 if full else 2 if wrong else 1
-    place = plugins.place_in(error)
-    where = f" (in {place})" if place else ""
-    return [f"unexpected {type(error).__name__}: {_first_line(error)}{where}"], "", 1
+    return [f"unexpected {type(error).__name__}: {_first_line(error)}"], "", 1
 
 
 def _is_torch_memory_error(error: Exception) -> bool:

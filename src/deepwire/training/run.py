@@ -18,7 +18,7 @@ from torch import Tensor
 
 from deepwire.checkpoint.model_files import DamagedError, bytes_of, read_tensors, write_tensors
 from deepwire.checkpoint.run_directory import LOCK, Checkpoint, RunDirectory
-from deepwire.checkpoint.store import OPTIMIZER, STATE, read_config, write_model_files
+from deepwire.checkpoint.store import OPTIMIZER, STATE, write_model_files
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.data.batches.epoch_order import EpochOrder
 from deepwire.distributed.process_group import ProcessGroup
@@ -27,7 +27,6 @@ from deepwire.io.atomic import json_text, move_aside, require_space, write_json,
 from deepwire.io.regular_files import read_json
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.precision import has_fast_bfloat16
-from deepwire.plugins import check_recorded
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import DeviceUpdate, Precision, PrecisionPolicy, describe
 from deepwire.training.log import Meter, RunLog, TrainingStatus
@@ -373,7 +372,7 @@ def open_run(
             decisions, state = Decisions.make(spec, device, processes.count), TrainingState(StreamPosition())
         else:
             state = load_state(checkpoint.path)
-            decisions = _continued(spec, checkpoint, device, processes.count, log.say)
+            decisions = _continued(spec, device, processes.count, log.say)
         processes.broadcast_value([decisions.model_dump_json(), json.dumps(state.to_json())])
         return TrainingRun(spec, processes, device, log, signals, decisions, state, checkpoint)
     decided, stored = cast("tuple[str, str]", processes.broadcast_value(None))
@@ -394,17 +393,13 @@ def _newest_checkpoint(spec: TrainingSpec, say: LogFn) -> Checkpoint | None:
     return checkpoint
 
 
-def _continued(
-    spec: TrainingSpec, checkpoint: Checkpoint, device: torch.device, processes: int, say: LogFn
-) -> Decisions:
+def _continued(spec: TrainingSpec, device: torch.device, processes: int, say: LogFn) -> Decisions:
     """The decisions of a run that goes on here."""
     before = Decisions.read(spec)
     for change in spec.changes:
         say(f"changed: {change}")
     if before.processes != processes:
         say(f"changed: processes: {before.processes} -> {processes}")
-    for warning in check_recorded(read_config(checkpoint.path).get("plugins"), str(checkpoint.path)):
-        say(f"warning: {warning}")
     numerics = before.numerics
     if not numerics.serves(spec.config.precision, device):
         numerics = PrecisionPolicy.choose(spec.config.precision, device)
