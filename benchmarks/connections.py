@@ -6,7 +6,7 @@ Each system takes turns with post-norm, update by update and then translation by
 else runs on the machine meets both. What counts is the median of the ratios of the pairs; time is CPU time on
 one thread. An update is a forward and a backward pass of random sentences and a step of Adam. A translation
 encodes random sentences and makes steps of four hypotheses each, with weights laid out for decoding, in
-float32. Parameters and what a token keeps for the backward pass are counted, not measured.
+float32. Parameters are counted, not measured.
 Writes a Markdown table and the raw figures under benchmarks/results/.
 """
 
@@ -24,7 +24,6 @@ from decoding_speed import random_model
 from profile_steps import update
 from training_length import number_format
 
-from deepwire.model.cost import meta_model, training_cost
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.allocator import keep_memory
 from deepwire.ops.packed_linear import pack_linears
@@ -115,12 +114,8 @@ def measure(
     """Ratios of speed to post-norm, one a pair, and what is counted."""
     settings = [*SYSTEMS[name], *options.setting]
     model = base if name == BASE else random_model(RECIPE, settings, options.vocabulary_size)
-    empty = meta_model(model.config, options.vocabulary_size, options.vocabulary_size)
-    cost = training_cost(empty, source_length=options.length, target_length=options.length)
     found: dict[str, object] = {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "kept": cost.kept,
-        "operations": cost.operations,
     }
     if name == BASE:
         return found
@@ -167,9 +162,8 @@ def pairs(base: Callable[[], object], other: Callable[[], object], rounds: int) 
 def write_results(results: Mapping[str, dict[str, object]], options: argparse.Namespace) -> str:
     rows = []
     for name, found in results.items():
-        counted = [f"{number(found[key]) / number(results[BASE][key]):.2f}" for key in ("operations", "kept")]
         speeds = [ratio(found.get(part)) for part in ("training", "decoding")]
-        rows.append([name, f"{number(found['parameters']) / 1e6:.2f}", *speeds, *counted])
+        rows.append([name, f"{number(found['parameters']) / 1e6:.2f}", *speeds])
     kind = str(number_format()).removeprefix("torch.")
     about = (
         f"{' '.join(['6+6 layers of d 512', *options.setting])}, {options.vocabulary_size} subwords; "
@@ -177,8 +171,7 @@ def write_results(results: Mapping[str, dict[str, object]], options: argparse.Na
         f"subwords, decoding in float32 with {options.rows // 2} sentences, beam {BEAM}, {options.steps} "
         f"steps. Median of {options.rounds} pairs with post-norm (lowest to highest)."
     )
-    heads = ["system", "parameters, M", "training speed", "decoding speed", "operations of training"]
-    heads += ["kept for the backward pass"]
+    heads = ["system", "parameters, M", "training speed", "decoding speed"]
     kept = {key: value for key, value in vars(options).items() if key != "results"}
     return harness.write(
         options,

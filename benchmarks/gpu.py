@@ -10,7 +10,7 @@ table and the raw figures under benchmarks/results/; a further run on the same G
 rows to them, or replaces those of the same name.
 
 Training: target tokens a second (forward, backward, clipping, Adam; batches are on the device before), and
-model FLOP utilisation: the operations that the model needs (deepwire.model.cost) over those that the device
+model FLOP utilisation: the operations that the model needs over those that the device
 could do, by its data sheet and by the fastest product measured here. Recurrence: bytes that must move over
 the time that it takes, against the rate at which memory is copied and a loop over the positions. Decoding:
 sentences a second of a test set sorted by length, as the papers report it; every translation is made as long
@@ -44,8 +44,8 @@ from deepwire.decoding.models import StepModel
 from deepwire.decoding.search import Batch, generate
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.cost import meta_model
 from deepwire.model.cuda_graphs import CudaGraphCapture, CudaGraphModel
+from deepwire.model.meta_init import meta_model
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.linear_recurrence import linear_recurrence
 from deepwire.runfile import load_run_file

@@ -40,7 +40,7 @@ from peers.joeynmt import JoeyNMT
 from peers.marian import Marian, MarianBfloat16
 from peers.opennmt import OpenNMT
 
-from deepwire.model.cost import meta_model
+from deepwire.model.meta_init import meta_model
 from deepwire.ops.precision import autocast_dtype
 from deepwire.runfile import load_run_file
 

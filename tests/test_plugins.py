@@ -32,7 +32,7 @@ from deepwire.evaluation.standard_metrics import ChrfMetric
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
-from deepwire.model.cost import meta_model
+from deepwire.model.meta_init import meta_model
 from deepwire.model.stack_spec import StackSpec
 from deepwire.model.translation_model import TranslationModel
 from deepwire.runfile import LoadedRunFile, load_run_file

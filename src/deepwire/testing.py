@@ -21,14 +21,13 @@ from deepwire.config.choice import TRUSTED, Choice, remembered
 from deepwire.config.settings_reader import from_mapping
 from deepwire.errors import UsageError
 from deepwire.model.aggregations.aggregation import AggregationSection
-from deepwire.model.apply_initialization import initialize
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import LearnedPositions, TokenEmbedding
 from deepwire.model.fusions.fusion import FusionSection
-from deepwire.model.initialization import Initialization
+from deepwire.model.initialization import Initialization, initialize
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform
 from deepwire.model.layers import GroupedLayerNorm, LanguageNorm, LanguageRMSNorm
 from deepwire.model.mixers.mhplstm import HeadNorm

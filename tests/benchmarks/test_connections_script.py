@@ -26,7 +26,6 @@ def test_every_system_is_measured_beside_post_norm(monkeypatch, tmp_path: Path) 
     for name in names:
         ratios = [systems[name][part] for part in ("training", "decoding")]
         assert all(len(each) == 2 and min(each) > 0 for each in ratios)
-    assert systems["hyper, n 2, static"]["kept"] > systems["post-norm"]["kept"]
     (table,) = tmp_path.glob("*.md")
     rows = [line for line in table.read_text().splitlines() if line.startswith("| ")]
     assert [row.split("|")[1].strip() for row in rows] == ["system", "post-norm", *names]

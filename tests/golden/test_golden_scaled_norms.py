@@ -18,8 +18,9 @@ from torch import nn
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.admin import Admin
+from deepwire.model.connections.scaled_post_norm import deepnorm_residual_scale
 from deepwire.model.context import Context, Memory
-from deepwire.model.depth_constants import deepnorm_gain, deepnorm_residual_scale, sub_ln_gain
+from deepwire.model.initialization import deepnorm_gain, sub_ln_gain
 from deepwire.model.stack import Stack
 from deepwire.model.stack_spec import Side
 

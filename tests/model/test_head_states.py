@@ -9,14 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv1d
 
-from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
-from deepwire.model.cost import OperationCounter, meta_model, step_cost
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.head_states import DecayRate, ShortConvolution
 from deepwire.model.mixers.mixer import Mixer
 from deepwire.model.mixers.mlstm import matrix_lstm
-from deepwire.testing import SIZE, small_model
+from deepwire.testing import small_model
 
 KINDS = ("gla", "mlstm", "mamba2", "gated_deltanet")
 OPTIONS: list[Mapping[str, object]] = [
@@ -56,15 +54,6 @@ def test_a_long_text_is_read_alike_at_once_and_step_by_step(settings: Mapping[st
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_state_has_one_size_at_every_position(name: str) -> None:
-    """So a step costs and reads the same, however long the text is."""
-    config = ModelConfig.model_validate(
-        {"d_model": 16, "heads": 4, "encoder": {"layers": 1}, "decoder": {"layers": 2, "mixer": name}}
-    )
-    model = meta_model(config, SIZE, SIZE)
-    first, later = (
-        step_cost(model, sentences=2, beam=2, source_length=5, position=position) for position in (0, 9)
-    )
-    assert first == later
     built, x = mixer({"type": name}), torch.randn(3, 5, 16)
     begin, end = built.init_state(3, x), steps(built, x)[1]
     assert [each.shape for each in begin] == [each.shape for each in end]
@@ -151,11 +140,3 @@ def test_decays_begin_as_those_of_mamba2() -> None:
     rate = -decay / step
     assert 0.999 < rate.min() < 1.2
     assert 15.5 < rate.max() < 16.001
-
-
-def test_a_triangular_system_is_counted() -> None:
-    """n operations for each number that is solved for."""
-    system, wanted = torch.eye(7).expand(2, 7, 7), torch.randn(2, 7, 3)
-    with OperationCounter() as counter:
-        torch.linalg.solve_triangular(system, wanted, upper=False, unitriangular=True)
-    assert counter.operations == 7 * 2 * 7 * 3

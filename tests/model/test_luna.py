@@ -11,9 +11,8 @@ from torch import Tensor
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
-from deepwire.model.mixers.luna import LunaConfig, LunaSelfAttention, LunaSequence
+from deepwire.model.mixers.luna import CHUNK, LunaConfig, LunaSelfAttention, LunaSequence
 from deepwire.model.stack_spec import Side, StackSpec
-from deepwire.ops.causal_product import CHUNK
 from deepwire.testing import TOLERANCE, batch, check_model, small_model
 
 LUNA = {"mixer": "luna"}

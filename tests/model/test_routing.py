@@ -13,7 +13,6 @@ from torch.nn import functional
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
-from deepwire.model.cost import meta_model
 from deepwire.model.fusions.routing import (
     DynamicCombination,
     DynamicCombinationConfig,
@@ -23,6 +22,7 @@ from deepwire.model.fusions.routing import (
     EMRoutingFusion,
 )
 from deepwire.model.layers import NoNorm
+from deepwire.model.meta_init import meta_model
 from deepwire.ops.routing import dynamic_routing, em_routing, squash
 
 CONTEXT = replace(

@@ -112,7 +112,7 @@ def processes_of(config: RunFile) -> int:
 
 def _approximate_parameters(config: RunFile) -> int:
     """Number of parameters of the model; before preparation the vocabulary may be of unknown size."""
-    from deepwire.model.cost import meta_model
+    from deepwire.model.meta_init import meta_model
 
     size = configured_vocabulary_size(config.data) or _DEFAULT_VOCABULARY_SIZE
     languages = 0 if config.data.languages is None else len(config.data.languages.names)

@@ -59,7 +59,7 @@ def inspect(
 
     Examples: deepwire inspect multi30k/depth-lstm-tiny model.d_model=256; deepwire inspect runs/demo --json
     """
-    from deepwire.model.cost import meta_model
+    from deepwire.model.meta_init import meta_model
 
     if not recipes.is_run_file(subject) and (overrides or vocabulary_size or languages):
         raise UsageError(

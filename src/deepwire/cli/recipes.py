@@ -140,7 +140,7 @@ def _count(name: str, vocabularies: tuple[int, int]) -> int:
 @cache
 def _parameters(model: str, source_vocabulary: int, target_vocabulary: int, languages: int) -> int:
     from deepwire.model.config import ModelConfig
-    from deepwire.model.cost import meta_model
+    from deepwire.model.meta_init import meta_model
 
     config = ModelConfig.model_validate_json(model)
     built = meta_model(config, source_vocabulary, target_vocabulary, languages)

@@ -16,10 +16,9 @@ from deepwire.model.head import OutputHead
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.languages import one_if_equal
 from deepwire.model.perturbation import Input
-from deepwire.model.prompts import at_places, joined_places
 from deepwire.model.stack import Stack, StackOutput
 from deepwire.model.stack_spec import Side
-from deepwire.model.translation_model import TranslationModel
+from deepwire.model.translation_model import TranslationModel, at_places, joined_places
 
 
 class DecoderOnly(TranslationModel):

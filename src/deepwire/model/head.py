@@ -14,8 +14,7 @@ from torch.nn import functional
 
 from deepwire.model.embedding import TokenEmbedding
 from deepwire.model.fusions.fusion import Fusion
-from deepwire.ops.cross_entropy import SmoothingForm, linear_cross_entropy, linear_log_prob
-from deepwire.ops.logit_chunks import chunk_size
+from deepwire.ops.cross_entropy import SmoothingForm, chunk_size, linear_cross_entropy, linear_log_prob
 from deepwire.ops.packed_linear import Pack, PackedLinear
 from deepwire.ops.pair_loss import PairLoss
 

@@ -11,17 +11,74 @@ of layers decides how large matrices begin.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import log, sqrt
 from typing import ClassVar, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.config.choice import Choice, ChoiceTable
-from deepwire.model.depth_constants import deepnorm_gain, sub_ln_gain
-from deepwire.model.embedding import TokenEmbedding
+from deepwire.model.embedding import Embedding, LearnedPositions, SideEmbedding, TokenEmbedding
+from deepwire.model.languages import LanguageEmbedding
 from deepwire.model.layers import Linear
-from deepwire.model.matrix_places import MatrixPlace
+from deepwire.model.mixers.self_attention import RelativePositions
+from deepwire.model.stack import Stack
+from deepwire.model.stack_spec import SIDES, Side, Sublayer
 from deepwire.plugins import Kind
+
+_FOLDERS: Mapping[str, Sublayer] = {
+    "mixers": "mixer",
+    "crosses": "cross",
+    "feed_forwards": "feed_forward",
+    "inner_feed_forwards": "inner_feed_forward",
+}
+
+
+@dataclass(frozen=True)
+class MatrixPlace:
+    """Where a matrix of a stack lies.
+
+    Attributes:
+        side: The stack.
+        layers, other_layers: Layers of this stack and of the other one; 0 where there is no other.
+        sublayer: Of which sub-layer it is a part; None: of the connection, an aggregation or a fusion.
+        attends: Whether it makes queries or keys.
+    """
+
+    side: Side
+    layers: int
+    other_layers: int
+    sublayer: Sublayer | None
+    attends: bool
+
+
+def matrices(model: nn.Module) -> Iterator[tuple[Tensor, MatrixPlace]]:
+    """Every matrix of the stacks of a model once; queries and keys apart from values that lie beside them."""
+    stacks = {side: stack for side in SIDES if isinstance(stack := getattr(model, side, None), Stack)}
+    seen: set[int] = set()
+    for side, stack in stacks.items():
+        other_layers = sum(other.layer_count for other in stacks.values() if other is not stack)
+        for name, module in stack.named_modules():
+            if not isinstance(module, nn.Linear) or id(module.weight) in seen:
+                continue
+            seen.add(id(module.weight))
+            sublayer = _FOLDERS.get(name.split(".")[0])
+            for part, attends in _parts(module):
+                yield part, MatrixPlace(side, stack.layer_count, other_layers, sublayer, attends)
+
+
+def _parts(module: nn.Linear) -> Iterator[tuple[Tensor, bool]]:
+    """The matrices that lie side by side in one map, and whether each makes queries or keys."""
+    if not isinstance(module, Linear) or module.role not in ("self_attention", "cross_attention"):
+        yield module.weight.data, False
+        return
+    *attending, last = module.weight.data.chunk(module.parts)
+    for part in attending:
+        yield part, True
+    yield last, not module.makes_values
 
 
 class Initialization(Choice):
@@ -235,6 +292,31 @@ class XavierNormal(Initialization):
         _zero_bias(module)
 
 
+def deepnorm_gain(side: Side, layers: int, other_layers: int) -> float:
+    """beta of DeepNorm, the gain of initial matrices (same source).
+
+    0.87 (N^4 M)^(-1/16), (12 N)^(-1/4) and (8 N)^(-1/4), in the order of `deepnorm_residual_scale`.
+    """
+    if not other_layers:
+        return float((8 * layers) ** -0.25)
+    if side == "decoder":
+        return float((12 * layers) ** -0.25)
+    return float(0.87 * (layers**4 * other_layers) ** -0.0625)
+
+
+def sub_ln_gain(side: Side, layers: int, other_layers: int) -> float:
+    """gamma of Sub-LN, the gain of initial matrices (Wang et al. 2022, Magneto).
+
+    sqrt(ln(3 M) ln(2 N) / 3) in an encoder with N layers before a decoder with M; sqrt(ln(3 N)) in a decoder
+    with N; sqrt(ln(2 N)) in a stack alone.
+    """
+    if not other_layers:
+        return sqrt(log(2 * layers))
+    if side == "decoder":
+        return sqrt(log(3 * layers))
+    return sqrt(log(3 * other_layers) * log(2 * layers) / 3)
+
+
 class DeepNormInitialization(XavierNormal):
     """Glorot's normal, smaller the more layers there are, except for queries and keys (DeepNet)."""
 
@@ -310,3 +392,77 @@ def _zero_bias(module: nn.Linear) -> None:
     """Set the bias to zero, where there is one."""
     if module.bias is not None:
         nn.init.zeros_(module.bias)
+
+
+def initialize(model: nn.Module, config: Initialization, base_width: int | None = None) -> None:
+    """Set every linear map, embedding and table of positions of a model; shared ones once.
+
+    A model on the meta device has nothing to set.
+
+    Args:
+        model: The model.
+        config: The initialisation.
+        base_width: Begin embeddings and positions as in a model of this width; None: of their own.
+    """
+    if all(parameter.is_meta for parameter in model.parameters()):
+        return
+    layers = _layers(model) if config.needs_layers else {}
+    looked_up = {id(module.table) for module in model.modules() if isinstance(module, Embedding)}
+    done: set[int] = set()
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            if id(module.weight) not in done:
+                config.linear(module, layers.get(id(module.weight), 1))
+            done.add(id(module.weight))
+        elif isinstance(module, TokenEmbedding):
+            embeds = id(module) in looked_up
+            _in_blocks(module, config.embedding if embeds else config.projection, base_width)
+            # Index 0 of a copy would not write through on the meta device, so fill the row in place.
+            module.weight.data[module.pad_id].zero_()
+        elif isinstance(module, RelativePositions):
+            config.relative_positions(module.table)
+        elif isinstance(module, LearnedPositions | SideEmbedding):
+            _in_columns(module.table, config.positions, base_width)
+        elif isinstance(module, LanguageEmbedding):
+            _in_columns(module.table, config.language_embedding, base_width)
+    if config.has_gains:
+        for matrix, place in matrices(model):
+            matrix.mul_(config.gain(place))
+
+
+def _in_blocks(module: TokenEmbedding, begin: Callable[[TokenEmbedding], None], width: int | None) -> None:
+    """Set an embedding as blocks of columns, each of which begins as one of that width does."""
+
+    def begin_table(table: Tensor) -> None:
+        block = TokenEmbedding(table.size(0), table.size(1), module.pad_id)
+        begin(block)
+        table.copy_(block.weight)
+
+    if width is None or width == module.weight.size(1):
+        begin(module)
+    else:
+        _in_columns(module.weight, begin_table, width)
+
+
+@torch.no_grad()
+def _in_columns(table: Tensor, begin: Callable[[Tensor], None], width: int | None) -> None:
+    """Set a table `[n, d]` as blocks of columns, each of which begins as one of that width does."""
+    if width is None or width == table.size(1):
+        begin(table)
+        return
+    for columns in torch.split(table, width, 1):
+        block = table.new_empty(table.size(0), width)
+        begin(block)
+        columns.copy_(block[:, : columns.size(1)])
+
+
+def _layers(model: nn.Module) -> dict[int, int]:
+    """The layer, from 1, that each parameter belongs to, by identity; others belong to several or to none."""
+    layers: dict[int, int] = {}
+    for stack in model.modules():
+        if isinstance(stack, Stack):
+            layer_of = stack.parameter_layers()
+            for name, parameter in stack.named_parameters():
+                if name in layer_of:
+                    layers[id(parameter)] = min(layer_of[name], layers.get(id(parameter), layer_of[name]))
+    return layers

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -13,6 +15,9 @@ from torch.overrides import TorchFunctionMode
 from deepwire.config.choice import plugins_of
 from deepwire.config.section import Section
 from deepwire.errors import DeepwireError
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.process import own_random_numbers
 
 BuiltT = TypeVar("BuiltT")
@@ -69,3 +74,18 @@ def outline(config: Section, build: Callable[[], BuiltT]) -> BuiltT:
     # A part of another package may look at values. An error that is not of the meta device comes again.
     with own_random_numbers(torch.device("cpu")):
         return build()
+
+
+def meta_model(
+    config: ModelConfig, source_vocabulary: int, target_vocabulary: int, languages: int = 0
+) -> TranslationModel:
+    """A model on the meta device: all its shapes, and no memory kept."""
+    build = partial(build_model, config, source_vocabulary, target_vocabulary, languages=languages)
+    model = outline(config, build)
+    values = (*model.parameters(), *model.buffers())
+    if all(value.is_meta for value in values):
+        return model
+    # A copy, as moving the model itself would give each user of a shared parameter one of its own.
+    moved = {id(value): value.to("meta") for value in model.buffers()}
+    moved |= {id(value): nn.Parameter(value.detach().to("meta")) for value in model.parameters()}
+    return deepcopy(model, moved)

@@ -18,7 +18,6 @@ from deepwire.model.embedding import Embedding
 from deepwire.model.head import LossSums, OutputHead
 from deepwire.model.languages import LanguageTransform
 from deepwire.model.perturbation import Input, Perturbation, SimCutConfig
-from deepwire.model.prompts import ending_together
 from deepwire.model.stack import Stack, StackOutput
 from deepwire.model.stack_spec import Side
 from deepwire.ops.cross_entropy import SmoothingForm
@@ -316,7 +315,7 @@ class TranslationModel(nn.Module, ABC):
             lengths: Tokens of each, `[N]`.
             state: Of one row for each.
         """
-        # Where there are no values (`deepwire.model.cost`) all prompts are equally long.
+        # On the meta device, where there are no values, all prompts are equally long.
         each = [x.size(1)] if x.is_meta else lengths.tolist()
         shortest, longest = min(each, default=0), max(each, default=0)
         if longest == 0:
@@ -384,3 +383,39 @@ class TranslationModel(nn.Module, ABC):
             counts[name] = sum(size for key, size in new.items() if key not in seen)
             seen |= set(new)
         return {name: count for name, count in counts.items() if count}
+
+
+def at_places(x: Tensor, places: Tensor) -> Tensor:
+    """`[B, n, d]` at places `[B, m]`."""
+    return x.gather(1, places.unsqueeze(-1).expand(-1, -1, x.size(-1)))
+
+
+def joined_places(lengths: Tensor, source: int, target: int) -> tuple[Tensor, Tensor]:
+    """How rows `[S | T]` of padded sources and targets are joined without the padding of the sources.
+
+    Args:
+        lengths: Tokens of each source, `[B]`.
+        source, target: The widths S and T.
+
+    Returns:
+        `[B, S + T]`, where each place takes its token from: source, target, then the padding of the source.
+        `[B, T]`, the places of the target.
+    """
+    lengths = lengths.unsqueeze(1)
+    places = torch.arange(source + target, device=lengths.device)
+    behind = torch.where(places < lengths + target, places - lengths + source, places - target)
+    return torch.where(places < lengths, places, behind), lengths + places[:target]
+
+
+def ending_together(x: Tensor, lengths: Tensor, longest: int) -> Tensor:
+    """Rows `[B, T, d]`, padded on the right, moved so that all end together: `[B, longest, d]`.
+
+    In front of a row comes something of its end, which nobody may see.
+
+    Args:
+        x: The rows.
+        lengths: Tokens of each, `[B]`.
+        longest: The largest of `lengths`.
+    """
+    places = (torch.arange(longest, device=x.device) - (longest - lengths).unsqueeze(1)) % x.size(1)
+    return at_places(x, places)

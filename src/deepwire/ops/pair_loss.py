@@ -14,8 +14,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from deepwire.ops.cross_entropy import SmoothingForm, smoothing_masses
-from deepwire.ops.logit_chunks import LossContext, autocast_types, chunk_size, scaled
+from deepwire.ops.cross_entropy import (
+    LossContext,
+    SmoothingForm,
+    autocast_types,
+    chunk_size,
+    scaled,
+    smoothing_masses,
+)
 
 StopGradient = Literal["none", "plain", "cut"]
 """Which of the two passes of SimCut learns nothing from the divergence."""

@@ -21,7 +21,7 @@ from deepwire.lab.subject.model_and_text import PairBatch
 from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
 from deepwire.model.context import Context
 from deepwire.model.embedding import Embedding
-from deepwire.model.evaluation_mode import evaluating
+from deepwire.model.layer_ownership import evaluating
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm

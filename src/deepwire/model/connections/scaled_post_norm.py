@@ -12,8 +12,7 @@ from deepwire.config.counts import Count
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PostNorm, PostNormConfig
 from deepwire.model.context import Context
-from deepwire.model.depth_constants import deepnorm_residual_scale
-from deepwire.model.stack_spec import NormStyle, StackSpec
+from deepwire.model.stack_spec import NormStyle, Side, StackSpec
 
 
 class DeepNormConfig(ConnectionSection):
@@ -116,3 +115,16 @@ class BranchNorm(PostNorm):
     ) -> DepthState:
         """Add as much of the output as this update lets in, and normalise the sum."""
         return (self.norms[index](state[0] + self.factor * self.dropout(output), context),)
+
+
+def deepnorm_residual_scale(side: Side, layers: int, other_layers: int) -> float:
+    """alpha of DeepNorm (Wang et al. 2022, DeepNet).
+
+    0.81 (N^4 M)^(1/16) in an encoder with N layers before a decoder with M; (3 N)^(1/4) in a decoder with N;
+    (2 N)^(1/4) in a stack alone.
+    """
+    if not other_layers:
+        return float((2 * layers) ** 0.25)
+    if side == "decoder":
+        return float((3 * layers) ** 0.25)
+    return float(0.81 * (layers**4 * other_layers) ** 0.0625)
