@@ -14,7 +14,7 @@ import torch
 import deepwire
 from deepwire.checkpoint.store import LoadedModel, load_model
 from deepwire.cli.main import main
-from deepwire.data.subwords.piece_table import PieceTableVocabulary
+from deepwire.data.subwords.sentencepiece import PieceTableVocabulary
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
 
 transformers = pytest.importorskip("transformers")

@@ -21,11 +21,10 @@ from deepwire.data.batches.batching import (
 )
 from deepwire.data.batches.epoch_order import tempered
 from deepwire.data.data_config import DataConfig
-from deepwire.data.filtering.selection import check_corpora
 from deepwire.data.languages import TagPlace
-from deepwire.data.prepare.build import balanced_lines
+from deepwire.data.prepare.build import TemporaryPairs, balanced_lines
 from deepwire.data.prepare.prepared import Prepared, prepare
-from deepwire.data.prepare.temporary_pairs import TemporaryPairs
+from deepwire.data.selection import check_corpora
 from deepwire.data.text.pairs import PairBlock, Texts
 from deepwire.data.vocabulary import BOS, EOS, PAD
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from deepwire.data.text.lookalikes import lookalikes
+from deepwire.data.subwords.sentencepiece import lookalikes
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies, Vocabulary
 from deepwire.data.vocabulary_config import VocabularyConfig

@@ -16,7 +16,7 @@ from deepwire.api.model import Model
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import load_model, save_model
 from deepwire.cli.main import main
-from deepwire.data.text_documents import documents_of
+from deepwire.data.prepare.packing import documents_of
 from deepwire.errors import ModelError, UsageError
 
 RUN_FILE = """

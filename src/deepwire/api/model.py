@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self, cast
 from deepwire.checkpoint.store import require_translation
 from deepwire.config.counts import require_int
 from deepwire.data.data_config import TextConfig
-from deepwire.data.text_documents import documents_of
+from deepwire.data.prepare.packing import documents_of
 from deepwire.decoding.decoding_config import all_of_sampling, with_settings
 from deepwire.decoding.language_model import GeneratedText, TextGenerator, TextScore, TextScorer, text_scorer
 from deepwire.decoding.model_loading import (

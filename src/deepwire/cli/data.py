@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deepwire.data.data_config import DataConfig
-    from deepwire.data.filtering.selection import Checked
+    from deepwire.data.selection import Checked
 
 app = typer.Typer(help="Check parallel text; download files and check their digests.", no_args_is_help=True)
 
@@ -51,7 +51,7 @@ def check(
 
     Examples: deepwire data check run.yaml; deepwire data check --source train.de --target train.en
     """
-    from deepwire.data.filtering.selection import check_corpora
+    from deepwire.data.selection import check_corpora
     from deepwire.data.text.corpus import hinting_at_recipes
     from deepwire.runfile import load_run_file
 
@@ -161,7 +161,7 @@ def _labels_of(forms: dict[str, Path]) -> list[str]:
 
 def _print_reports(checked: Checked, temperature: float) -> None:
     from deepwire.data.batches.epoch_order import share_lines
-    from deepwire.data.filtering.filter_report import report_lines
+    from deepwire.data.selection import report_lines
 
     lines = [
         line for role, report in checked.reports.items() for line in report_lines(role, report.to_dict())

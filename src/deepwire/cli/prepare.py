@@ -74,7 +74,7 @@ def _record(prepared: Prepared, seconds: float) -> dict[str, object]:
 
 def _lines(prepared: Prepared, seconds: float) -> list[str]:
     from deepwire.data.batches.epoch_order import share_lines
-    from deepwire.data.filtering.filter_report import printable, report_lines
+    from deepwire.data.selection import printable, report_lines
 
     lines = [
         line for role, report in prepared.report.items() for line in report_lines(role, report, brief=True)

@@ -25,8 +25,7 @@ from deepwire.checkpoint.store import LoadedModel
 from deepwire.convert.export_format import ExportedModel, ExportFormat
 from deepwire.convert.plain import plain_parameters, sides_of
 from deepwire.data.languages import Direction, Languages
-from deepwire.data.subwords.piece_table import PieceTableVocabulary
-from deepwire.data.subwords.sentencepiece import SentencePieceVocabulary
+from deepwire.data.subwords.sentencepiece import PieceTableVocabulary, SentencePieceVocabulary
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.model_loading import stored_config

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from deepwire.config.counts import require_int
 from deepwire.data.data_config import TextConfig
+from deepwire.data.prepare.packing import LINE_BREAK, document_ids, words_and_bytes
 from deepwire.data.subwords.base import EOS
 from deepwire.data.text.pairs import joined, plain
-from deepwire.data.text_documents import LINE_BREAK, document_ids, words_and_bytes
 from deepwire.data.vocabulary import Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_inputs import batches_by_length, map_batches, pad_batch

@@ -13,15 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream, validation_batches
-from deepwire.data.batches.collator import Batch
-from deepwire.data.batches.context_side import ContextSide, sides_with_context
+from deepwire.data.batches.collator import Batch, ContextSide, sides_with_context
 from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
 from deepwire.data.context import ContextConfig, in_front
 from deepwire.data.data_config import DataConfig
-from deepwire.data.filtering.selection import Selection
+from deepwire.data.prepare.build import DocumentOrder
 from deepwire.data.prepare.prepared import Prepared, prepare
-from deepwire.data.prepare.temporary_pairs import DocumentOrder
-from deepwire.data.text import files, reader
+from deepwire.data.selection import Selection
+from deepwire.data.text import corpus as corpora_module
+from deepwire.data.text import files
 from deepwire.data.text.corpus import directed
 from deepwire.data.text.pairs import PairBlock, Texts
 from deepwire.errors import DataError
@@ -125,9 +125,10 @@ def test_duplicates_do_not_depend_on_where_blocks_of_the_text_begin(
     dropped, blocks = [], []
     for size in (files.CHUNK, 40, 8, 1):
         monkeypatch.setattr(files, "CHUNK", size)
-        monkeypatch.setattr(reader, "CHUNK", size)
-        read = list(Selection("train", directed(data, "train"), data).read(show_dropped=True))
-        dropped.append([(pair.corpus, pair.line) for block in read for pair in block.dropped])
+        monkeypatch.setattr(corpora_module, "CHUNK", size)
+        read = list(Selection("train", directed(data, "train"), data).read())
+        numbers = [(block.pairs.corpus, block.numbers[block.reasons != 0].tolist()) for block in read]
+        dropped.append([(corpus, line) for corpus, lines in numbers for line in lines])
         blocks.append(len(read))
     assert blocks[0] == 2 < blocks[-1]
     assert dropped[1:] == [dropped[0]] * 3

@@ -19,7 +19,7 @@ import zstandard
 from deepwire.data import parallel_map
 from deepwire.data.batches.token_store import StoreWriter
 from deepwire.data.data_config import DataConfig
-from deepwire.data.prepare import fingerprint, temporary_pairs
+from deepwire.data.prepare import build
 from deepwire.data.prepare import prepared as prepared_module
 from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.errors import DataError, ResourceError
@@ -150,7 +150,8 @@ def test_codes_are_part_of_the_fingerprint(folder: Path) -> None:
 def test_what_was_prepared_before_pieces_could_be_rare_is_not_prepared_anew(folder: Path) -> None:
     codes = write(folder / "codes", ["#version: 0.2", "e n", "e r</w>"])
     settings = config(folder, vocabulary={"type": "subword_nmt", "codes": str(codes)})
-    described = fingerprint.describe(settings, fingerprint.FileDigests(folder / "digests"))["vocabulary"]
+    known = prepared_module.FileDigests(folder / "digests")
+    described = prepared_module.describe(settings, known)["vocabulary"]
     assert isinstance(described, dict)
     assert described.keys() == {
         *("type", "codes", "target_codes", "vocabulary", "target_vocabulary", "threshold", "joint")
@@ -233,14 +234,14 @@ def write_in_every_form(folder: Path) -> list[dict[str, object]]:
 
 
 def test_one_process_and_several_make_the_same_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deepwire.data.prepare.temporary_pairs.CHUNK_PAIRS", 64)
+    monkeypatch.setattr("deepwire.data.prepare.build.CHUNK_PAIRS", 64)
     monkeypatch.setattr("deepwire.data.text.files.CHUNK", 4000)
-    monkeypatch.setattr("deepwire.data.text.reader.CHUNK", 4000)
+    monkeypatch.setattr("deepwire.data.text.corpus.CHUNK", 4000)
     train, filters = write_in_every_form(folder), {"max_length": 50, "drop_copies": True}
     settings = {"train": train, "filters": filters, "vocabulary": {"size": 500}, "on_bad_utf8": "skip"}
     alone = files_of(prepare_now(folder, **settings))
-    monkeypatch.setattr(temporary_pairs, "PAIRS_FOR_PROCESSES", 1)
-    monkeypatch.setattr("deepwire.data.filtering.filters.SERIAL_BLOCKS", 1)
+    monkeypatch.setattr(build, "PAIRS_FOR_PROCESSES", 1)
+    monkeypatch.setattr("deepwire.data.filters.SERIAL_BLOCKS", 1)
     monkeypatch.setattr(parallel_map, "processes", lambda: 2)
     together = prepare_now(folder, **settings, prepared=str(folder / "elsewhere"))
     assert files_of(together) == alone
@@ -289,7 +290,7 @@ def test_unchanged_files_are_not_read_again(folder: Path, monkeypatch: pytest.Mo
         return original(file, digest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(hashlib, "file_digest", count)
-    monkeypatch.setattr(fingerprint, "time", SimpleNamespace(time=lambda: clock[0]))
+    monkeypatch.setattr(prepared_module, "time", SimpleNamespace(time=lambda: clock[0]))
     prepare_now(folder)
     assert sorted(read) == ["train.de", "train.en", "valid.de", "valid.en"]
     prepare_now(folder)

@@ -43,8 +43,6 @@ def test_training_has_symbols_and_validation_text_has_not(tmp_path):
     assert prepared.train.target_text(0) == f"The dog {number} sees {address} in the house"
     assert prepared.valid.source_text(0) == SOURCE[0]
     ids = symbol_ids(prepared.vocabularies.source)
-    counts = {"address": 60, "tag": 0, "variable": 0, "number": 60}
-    assert prepared.placeholders == prepare(config(tmp_path), seed=1).placeholders == counts
     for store in (prepared.train, prepared.valid):
         assert {ids[number], ids[address]} <= set(store.source_side.sentence(0).tolist()) & set(
             store.target_side.sentence(0).tolist()
@@ -54,7 +52,6 @@ def test_training_has_symbols_and_validation_text_has_not(tmp_path):
 def test_without_the_setting_nothing_changes(tmp_path):
     prepared = prepare(config(tmp_path, placeholders=False), seed=1)
     assert not prepared.vocabularies.has_symbols
-    assert not prepared.placeholders
     assert prepared.train.source_text(0) == SOURCE[0]
     again = prepare(config(tmp_path), seed=1)
     assert again.digest != prepared.digest

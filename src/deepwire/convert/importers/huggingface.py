@@ -21,7 +21,7 @@ from deepwire.convert.importers.fairseq import FairseqImporter
 from deepwire.convert.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
 from deepwire.convert.importers.importer import Architecture, Destination, Destinations
 from deepwire.data.subwords.base import BOS
-from deepwire.data.subwords.piece_table import PieceTableVocabulary
+from deepwire.data.subwords.sentencepiece import PieceTableVocabulary
 from deepwire.data.subwords.words import Dictionary
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError

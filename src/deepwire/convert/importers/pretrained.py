@@ -25,7 +25,7 @@ from deepwire.config.yaml_tree import PlainValue
 from deepwire.convert.importers.foreign_checkpoint import read_foreign_checkpoint
 from deepwire.convert.importers.importer import Numbering
 from deepwire.data.subwords.base import Vocabulary
-from deepwire.data.subwords.piece_table import PieceTableVocabulary
+from deepwire.data.subwords.sentencepiece import PieceTableVocabulary
 from deepwire.data.subwords.words import Dictionary
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError, UsageError

@@ -21,12 +21,12 @@ from deepwire.data.batches.collator import (
     ROWS,
     Batch,
     Collator,
+    ContextSide,
     SubwordLinks,
     collator,
     partition_batches,
     whole_rows,
 )
-from deepwire.data.batches.context_side import ContextSide
 from deepwire.data.batches.epoch_order import EpochOrder, Indices, Permutation, mix
 from deepwire.data.batches.token_store import Integers, Sentences, StoreSide, TokenStore
 from deepwire.data.context import NO_CONTEXT, ContextConfig

@@ -1,4 +1,4 @@
-"""Packing: segmented lines of a text of one side become blocks of tokens that cross the bounds of documents.
+"""Text of one side: its documents, and their packing into blocks of tokens that cross the bounds of documents.
 
 The text is one stream: EOS, then each document and its EOS; between the lines of a document stands BOS. A
 block is `block` tokens of the stream to predict, behind the token before them, which is the last one of the
@@ -7,7 +7,7 @@ block before. So every token is predicted once, and the first token of a documen
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -15,11 +15,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepwire.data.batches.token_store import Integers, StoreWriter, TokenBlock
-from deepwire.data.data_config import TextConfig
-from deepwire.data.subwords.base import EOS, Segmentation
-from deepwire.data.text.pairs import Texts
-from deepwire.data.text_documents import LINE_BREAK
+from deepwire.data.data_config import TextConfig, Unit
+from deepwire.data.subwords.base import BOS, EOS, Segmentation, Vocabulary
+from deepwire.data.text.pairs import Texts, is_blank
 from deepwire.errors import DataError
+
+LINE_BREAK = BOS
+"""Stands between the lines of a document: there, a line begins."""
+
+
+def documents_of(lines: Iterable[str], unit: Unit) -> Iterator[list[str]]:
+    """The lines of each document, as they are read; lines that are empty or only spaces are in none."""
+    document: list[str] = []
+    for line in lines:
+        blank = is_blank(line)
+        if not blank:
+            document.append(line)
+        if document and (unit == "lines" or blank):
+            yield document
+            document = []
+    if document:
+        yield document
+
+
+def document_ids(lines: Sequence[str], vocabulary: Vocabulary) -> list[int]:
+    """The tokens of a document, its end symbol too."""
+    ids: list[int] = []
+    for tokens in vocabulary.encode_lines(lines):
+        ids += [*tokens, LINE_BREAK]
+    return [*ids[:-1], EOS]
+
+
+def _bytes(line: str) -> int:
+    return len(line.encode("utf-8", "surrogatepass"))
+
+
+def words_and_bytes(lines: Sequence[str], unit: Unit) -> tuple[int, int]:
+    """The size of a document: words between spaces, and bytes with all line ends.
+
+    The empty line behind a document of several lines counts too: the bytes of all are those of their file.
+    """
+    ends = len(lines) + (unit == "documents")
+    return sum(len(line.split()) for line in lines), sum(map(_bytes, lines)) + ends
 
 
 class Packed(NamedTuple):

@@ -6,8 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
 from deepwire.data.subwords.base import Learner, Vocabulary
-from deepwire.data.subwords.piece_table import PieceTableVocabulary
-from deepwire.data.subwords.sentencepiece import BpeVocabulary, SentencePieceLearner, UnigramVocabulary
+from deepwire.data.subwords.sentencepiece import (
+    BpeVocabulary,
+    PieceTableVocabulary,
+    SentencePieceLearner,
+    UnigramVocabulary,
+)
 from deepwire.data.subwords.subword_nmt import SubwordNmtLearner, SubwordNmtVocabulary
 from deepwire.data.subwords.words import WordLearner, WordVocabulary
 from deepwire.data.vocabulary_config import (

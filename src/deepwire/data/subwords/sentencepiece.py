@@ -1,4 +1,7 @@
-"""SentencePiece BPE and unigram models, one `.model` file a side; learned from a sample of the text."""
+"""SentencePiece BPE and unigram models, one `.model` file a side; learned from a sample of the text.
+
+Models of other toolkits may come with a table of ids for their pieces, as those of OPUS-MT do.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,25 @@ import io
 import random
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from functools import cached_property, partial
-from itertools import accumulate, chain
+from itertools import accumulate, chain, permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
+from unicodedata import normalize
 
 import numpy as np
 import sentencepiece
 
-from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Segmentation, Vocabulary, id_dtype
+from deepwire.data.subwords.base import BOS, EOS, PAD, SPECIAL_PIECES, UNK, Segmentation, Vocabulary, id_dtype
 from deepwire.data.subwords.sampling import LONGEST_KEPT, NEVER, DropoutMerges, Lattice
-from deepwire.data.text.lookalikes import lookalikes
+from deepwire.data.subwords.words import UNKNOWN, Dictionary
 from deepwire.data.text.pairs import Pair, Reservoir, without_surrogates
 from deepwire.data.text.placeholders import protect_pair
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
-from deepwire.errors import DataError, ModelError
+from deepwire.errors import DataError, ModelError, UsageError
 
 SPACE = "\u2581"
 """SentencePiece writes a space as this character; in text it must be told from a space."""
@@ -246,6 +250,12 @@ _THREADS = 8
 _SAMPLE_SEED = 20_190
 _QUIET = 5
 _LONGEST_LINE_BYTES = 16_384
+_SPACES = "\t\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+_WITHOUT_WIDTH = (
+    "\u00ad\u180e\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff"
+)
+"""Without the joiners, which are spelling, and what says how an emoji looks."""
+_MAX_MARKS = 3
 _NO_RULE_FILE = b"\x1a\x02\x32\x00"
 """Behind a model, where it empties `normalizer_spec.normalization_rule_tsv`: the name of a temporary file."""
 
@@ -327,6 +337,26 @@ def _rule_file(config: BpeConfig | UnigramConfig, lines: Iterable[str]) -> Itera
         yield str(rules)
 
 
+def lookalikes(known: Set[str]) -> dict[str, str]:
+    """How text with other characters than the known ones is read: as those that a reader takes it for.
+
+    Text of known characters alone has none of the keys, so it is read as it is.
+    """
+    read = dict.fromkeys(_SPACES, " ") | dict.fromkeys(_WITHOUT_WIDTH, "")
+    read |= {form: composed for composed in known for form in _decomposed(composed)}
+    return {form: same for form, same in read.items() if not set(form) <= known}
+
+
+def _decomposed(composed: str) -> Iterator[str]:
+    """The other forms that Unicode's form C makes this character of."""
+    base, *marks = tuple(normalize("NFD", composed))
+    for order in permutations(marks) if len(marks) <= _MAX_MARKS else ():
+        for place in range(len(order)):
+            form = normalize("NFC", base + "".join(order[:place])) + "".join(order[place:])
+            if form != composed and normalize("NFC", form) == composed:
+                yield form
+
+
 def _codes(text: str) -> str:
     return " ".join(f"{ord(character):X}" for character in text)
 
@@ -346,3 +376,67 @@ def _size_error(message: str, size: int, text_name: str) -> DataError:
             f"set data.vocabulary.size={smallest[1]} or more, or a smaller character_coverage",
         )
     return DataError(f"no vocabulary can be learned from {text_name}: {message.splitlines()[0]}")
+
+
+_TAG = re.compile(r"(>>[^<>\s]+<<|__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2})(\s+|(?<=[<_])|$)")
+"""Language tags as OPUS-MT, M2M-100, NLLB and mBART write them."""
+
+
+class PieceTableVocabulary(Vocabulary):
+    """A SentencePiece model segments text, and a table maps pieces to ids; pieces missing there are UNK.
+
+    Two sides may share a table and have different models. A language tag in front of a text,
+    such as `>>fra<<`, is one piece if the table has it, and is left out of decoded text.
+
+    Args:
+        model: The serialised SentencePiece model; a ModelError if it is none.
+        table: Ordinary pieces, with ids from 4.
+        where: The name of the model in errors.
+    """
+
+    def __init__(self, model: bytes, table: Dictionary, where: str = "SentencePiece model") -> None:
+        self.model, self._table = model, table
+        self._processor = read_processor(model, where)
+
+    @property
+    def size(self) -> int:
+        """Number of entries of the table."""
+        return len(self._table)
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes], name: str) -> Self:
+        """Loads what `files` returned."""
+        return cls(files[f"{name}.model"], Dictionary.from_json(files[f"{name}.pieces.json"]))
+
+    def files(self, name: str) -> dict[str, bytes]:
+        """The model and the table."""
+        return {f"{name}.model": self.model, f"{name}.pieces.json": self._table.to_json()}
+
+    def encode(self, text: str) -> list[int]:
+        """Text to piece ids."""
+        pieces = []
+        tag = _TAG.match(text)
+        if tag is not None and self._table.id(tag[1]) != UNK:
+            pieces.append(tag[1])
+            text = text[tag.end() :]
+        pieces += self._processor.encode(text.encode("utf-8", "replace").decode(), out_type=str)
+        return [self._table.id(piece) for piece in pieces]
+
+    def sample(self, text: str, seed: int, strength: float) -> list[int]:  # noqa: ARG002
+        """The only segmentation; a UsageError if a random one is asked for."""
+        if strength:
+            raise UsageError(
+                "a vocabulary with a table of pieces cannot be segmented at random",
+                "set data.vocabulary.sampling to 0",
+            )
+        return self.encode(text)
+
+    def _decode_ids(self, ids: list[int]) -> str:
+        pieces = [UNKNOWN if i == UNK else self._piece(i) for i in ids]
+        pieces = [piece for piece in pieces if _TAG.fullmatch(piece) is None]
+        return str(self._processor.decode_pieces(pieces)).strip()
+
+    def _piece(self, number: int) -> str:
+        if number < len(SPECIAL_PIECES):
+            return SPECIAL_PIECES[number]
+        return self._table.piece(number)

@@ -15,8 +15,8 @@ from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import read_metadata
 from deepwire.data.data_config import CorpusConfig, DataConfig, TextConfig, Unit
 from deepwire.data.languages import Direction
+from deepwire.data.prepare.packing import document_ids, documents_of
 from deepwire.data.text.corpus import read_pairs
-from deepwire.data.text_documents import document_ids, documents_of
 from deepwire.data.vocabulary import EOS
 from deepwire.decoding.model_inputs import batches_by_length, pad_batch
 from deepwire.errors import DataError, ModelError, UsageError

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepwire.data.data_config import FilterConfig
-from deepwire.data.filtering.filters import (
+from deepwire.data.filters import (
     REASON_NAMES,
     REASONS,
     Digests,
@@ -15,7 +15,7 @@ from deepwire.data.filtering.filters import (
     digests_of,
     pair_reasons,
 )
-from deepwire.data.text.reader import Lines
+from deepwire.data.text.corpus import Lines
 
 
 def reason(source: str, target: str, **filters: object) -> str | None:

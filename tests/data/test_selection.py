@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from deepwire.data.data_config import DataConfig
-from deepwire.data.filtering.filter_report import CheckReport, printable, report_lines
-from deepwire.data.filtering.filters import REASON_IDS
-from deepwire.data.filtering.selection import check_corpora
+from deepwire.data.filters import REASON_IDS
+from deepwire.data.selection import CheckReport, check_corpora, printable, report_lines
 from deepwire.data.text.pairs import Pair, PairBlock, Reservoir, Texts
 
 GERMAN = [

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from deepwire.data.data_config import FilterConfig, TextConfig
 from deepwire.data.parallel_map import ordered_map
+from deepwire.data.text.corpus import Lines, RawBlock, Reader
 from deepwire.data.text.files import Raw, ReadNotes
 from deepwire.data.text.pairs import PairBlock, Texts, is_blank
-from deepwire.data.text.reader import Lines, RawBlock, Reader
 
 Digests = NDArray[np.uint64]
 Reasons = NDArray[np.uint8]
