@@ -1,4 +1,4 @@
-"""Pairs of a role that are kept, by direction where a run has several; reports on them; a check of all text."""
+"""Pairs of a role that are kept, by direction where a run has several; their reports; a check of all text."""
 
 from __future__ import annotations
 

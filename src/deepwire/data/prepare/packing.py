@@ -1,4 +1,4 @@
-"""Text of one side: its documents, and their packing into blocks of tokens that cross the bounds of documents.
+"""Text of one side: documents, and their packing into blocks of tokens that cross the bounds of documents.
 
 The text is one stream: EOS, then each document and its EOS; between the lines of a document stands BOS. A
 block is `block` tokens of the stream to predict, behind the token before them, which is the last one of the
