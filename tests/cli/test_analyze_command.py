@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from deepwire.cli.main import main
-from deepwire.lab.report import plots
-from deepwire.lab.report.pages import read_findings
+from deepwire.lab import plots
+from deepwire.lab.pages import read_findings
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "multi30k"
 RUN_FILE = """

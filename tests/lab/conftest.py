@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.lab.report.finding import (
+from deepwire.lab.finding import (
     Axis,
     BarChart,
     Column,

@@ -13,7 +13,7 @@ from deepwire.cli.main import main
 from deepwire.errors import DataError
 from deepwire.lab import attention_alignments
 from deepwire.lab.attention_alignments import Attention, analyse_alignment
-from deepwire.lab.subject.model_and_text import read_pairs
+from deepwire.lab.subject import read_pairs
 from deepwire.model.translation_model import TranslationModel
 
 GOLD = "0-1 1-0\n0-0 1?0 1-1 3-4\n0-0\n"

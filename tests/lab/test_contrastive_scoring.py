@@ -24,7 +24,7 @@ from deepwire.lab.contrastive_scoring import (
     read_plain,
     wilson,
 )
-from deepwire.lab.report.finding import LineChart
+from deepwire.lab.finding import LineChart
 from deepwire.model.translation_model import TranslationModel
 
 Store = Callable[..., str]

@@ -19,9 +19,7 @@ from deepwire.errors import UsageError
     [
         ("analyze compare {models} {text}", 2),
         ("analyze length {models} {text} --parts 1", 2),
-        ("analyze depth --runs {models} {text}", 2),
         ("analyze depth {models} {text}", 2),
-        ("analyze speed --mode text {models} {text}", 2),
         ("analyze agreement {models} {text} --contrastive {answers}", 2),
         ("evaluate --model {first} --model {second} {text}", 2),
         ("translate {models} --input {source}", 4),

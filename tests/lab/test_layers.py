@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from deepwire.cli.main import main
-from deepwire.lab.internals.signal_sizes import Signal, signal_values
+from deepwire.lab.finding import Finding, HeatMap
 from deepwire.lab.layers import (
     LeastSquares,
     analyse_similarity,
@@ -24,9 +24,8 @@ from deepwire.lab.layers import (
     nearest_maps,
     similarities,
 )
-from deepwire.lab.report.finding import Finding, HeatMap
-from deepwire.lab.subject.document_text import ReadText
-from deepwire.lab.subject.model_and_text import PairBatch
+from deepwire.lab.signals import Signal, signal_values
+from deepwire.lab.subject import PairBatch, ReadText
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import (
     batch,

@@ -32,7 +32,7 @@ from deepwire.errors import LogFn, ModelError, UsageError
 from deepwire.evaluation.directed_texts import parse_direction
 
 if TYPE_CHECKING:
-    from deepwire.lab.report.finding import Finding
+    from deepwire.lab.finding import Finding
 
 
 class Model(Translator):

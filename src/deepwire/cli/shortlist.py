@@ -138,8 +138,7 @@ def _text(
     """
     from deepwire.decoding.translation_io import sentence_pairs
     from deepwire.lab.shortlist_learning import tokenized_store
-    from deepwire.lab.subject.model_and_text import run_of
-    from deepwire.lab.subject.training_text import text_of_run
+    from deepwire.lab.subject import run_of, text_of_run
 
     if (source is None) != (target is None):
         raise UsageError("--source and --target belong together", "give both, or neither: the run's text")

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, cast
 from deepwire.errors import DataError, LogFn, UsageError
 
 if TYPE_CHECKING:
-    from deepwire.lab.report.finding import Finding
+    from deepwire.lab.finding import Finding
 
 # Analyses of any model, by name: `module:function`, called with a MODEL name.
 STANDARD = {
-    "weights": "deepwire.lab.internals.connection_weights:analyse_weights",
-    "gates": "deepwire.lab.internals.gates:analyse_gates",
-    "gradients": "deepwire.lab.internals.gradient_norms:analyse_gradients",
+    "weights": "deepwire.lab.weights:analyse_weights",
+    "gates": "deepwire.lab.gates:analyse_gates",
+    "gradients": "deepwire.lab.signals:analyse_gradients",
 }
 
 # In a report of a language model: also one that reads the training text.
 OF_LANGUAGE_MODELS = {
     **STANDARD,
-    "signal": "deepwire.lab.internals.signal_propagation:analyse_signal",
+    "signal": "deepwire.lab.signals:analyse_signal",
 }
 
 # All analyses of one model.

@@ -15,8 +15,8 @@ from deepwire.decoding.model_loading import languages_of
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.errors import DataError
 from deepwire.evaluation.alignment_error import AlignmentCounts, GoldAlignment, read_gold
-from deepwire.lab.report.finding import Cell, Finding, Table, provenance
-from deepwire.lab.subject.model_and_text import AnalysedModel, ParallelText, open_model
+from deepwire.lab.finding import Cell, Finding, Table, provenance
+from deepwire.lab.subject import AnalysedModel, ParallelText, open_model
 
 _BATCH_TOKENS = 1024
 

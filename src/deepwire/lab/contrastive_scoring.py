@@ -22,8 +22,8 @@ from deepwire.decoding.model_loading import load
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError
 from deepwire.evaluation.texts import read_text, selected_targets
-from deepwire.lab.report.finding import Cell, Column, Figure, Finding, LineChart, Series, Table, provenance
-from deepwire.lab.subject.model_and_text import model_source
+from deepwire.lab.finding import Cell, Column, Figure, Finding, LineChart, Series, Table, provenance
+from deepwire.lab.subject import model_source
 
 
 @dataclass(frozen=True)

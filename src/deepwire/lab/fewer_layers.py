@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deepwire.errors import LogFn, UsageError
-from deepwire.lab.report.finding import BarChart, Figure, Finding, LineChart, Series, Table, provenance
-from deepwire.lab.subject.model_and_text import check_layer, present
-from deepwire.lab.subject.scorer import Scorer
+from deepwire.lab.finding import BarChart, Figure, Finding, LineChart, Series, Table, provenance
+from deepwire.lab.scorer import Scorer
+from deepwire.lab.subject import check_layer, present
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 

@@ -21,11 +21,17 @@ from torch.nn import functional
 
 from deepwire.data.languages import Direction
 from deepwire.errors import LogFn
-from deepwire.lab.internals.signal_sizes import Signal, signal_values
-from deepwire.lab.report.finding import BarChart, Cell, Figure, Finding, HeatMap, Series, Table, provenance
-from deepwire.lab.subject.document_text import ReadText, text_for
-from deepwire.lab.subject.model_and_text import NotApplicableError, open_model, present, repeating
-from deepwire.lab.subject.training_text import training_text
+from deepwire.lab.finding import BarChart, Cell, Figure, Finding, HeatMap, Series, Table, provenance
+from deepwire.lab.signals import Signal, signal_values
+from deepwire.lab.subject import (
+    NotApplicableError,
+    ReadText,
+    open_model,
+    present,
+    repeating,
+    text_for,
+    training_text,
+)
 from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
 from deepwire.model.context import Context
 from deepwire.model.introspection import layer_names
@@ -236,8 +242,6 @@ def analyse_linearity(
     subject = open_model(model, device)
     inside = subject.loaded.model
     sides = present(inside, sides)
-    for side in sides:
-        _check_replaceable(inside, side)
     text = text_for(subject, source, reference, sentences, direction)
     training = training_text(model, subject.loaded)
     place = next(inside.parameters()).device
@@ -340,7 +344,13 @@ class LeastSquares:
 def nearest_maps(
     model: TranslationModel, sides: Sequence[Side], batches: Iterable[DeviceBatch]
 ) -> dict[tuple[Side, int], Fit]:
-    """For each layer (from 1) the map nearest to its output by mean squared error, exactly, in one pass."""
+    """For each layer (from 1) the map nearest to its output by mean squared error, exactly, in one pass.
+
+    Raises:
+        NotApplicableError: Layers above read what a layer made inside, or layers run several times.
+    """
+    for side in sides:
+        _check_replaceable(model, side)
     sums = {(side, layer): LeastSquares() for side in sides for layer in range(model.stack(side).depth)}
     for batch in batches:
         values = signal_values(model, batch)

@@ -16,8 +16,8 @@ from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import script_without_spaces
 from deepwire.evaluation.significance import Interval, interval, resampled_scores
 from deepwire.evaluation.texts import Text
-from deepwire.lab.report.finding import Axis, BarChart, Finding, Series, Table, provenance
-from deepwire.lab.subject.scorer import WARM_UP, Scorer
+from deepwire.lab.finding import Axis, BarChart, Finding, Series, Table, provenance
+from deepwire.lab.scorer import WARM_UP, Scorer
 
 LengthUnit = Literal["words", "characters"]
 SAMPLES = 1000

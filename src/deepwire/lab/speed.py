@@ -22,8 +22,8 @@ from deepwire.decoding.model_loading import number_formats, pack_weights
 from deepwire.decoding.search import Batch, generate
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import LogFn, UsageError
-from deepwire.lab.report.finding import Axis as FigureAxis
-from deepwire.lab.report.finding import Finding, LineChart, ModelSource, Number, Series, Table, provenance
+from deepwire.lab.finding import Axis as FigureAxis
+from deepwire.lab.finding import Finding, LineChart, ModelSource, Number, Series, Table, provenance
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel

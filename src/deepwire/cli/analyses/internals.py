@@ -13,7 +13,7 @@ from deepwire.cli.options import Device, DirectionName, Model, Overrides, Thread
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepwire.lab.report.finding import Finding
+    from deepwire.lab.finding import Finding
 
 Layer = Annotated[
     int | None, typer.Option(min=0, help="Follow this layer through all that read it; 0: embedding.")
@@ -38,7 +38,7 @@ def weights(
     For a run directory, also over training: as recorded with training.record.depth_weights=N, or in the
     checkpoints that the run kept.
     """
-    from deepwire.lab.internals.connection_weights import analyse_weights
+    from deepwire.lab.weights import analyse_weights
 
     text = (source, reference, sentences, device, direction)
     return [analyse_weights(model, layer, *text, blank=not all_weights)]
@@ -57,7 +57,7 @@ def gates(
 
     For depth-wise LSTMs, Runge-Kutta gates, self-dependency units, collaboration, attention over layers.
     """
-    from deepwire.lab.internals.gates import analyse_gates
+    from deepwire.lab.gates import analyse_gates
 
     return [analyse_gates(model, source, reference, sentences, device, direction)]
 
@@ -65,7 +65,7 @@ def gates(
 @analysis
 def gradients(run: Model) -> Findings:
     """The norm of each layer's gradient during training, as recorded with training.record.gradients=N."""
-    from deepwire.lab.internals.gradient_norms import analyse_gradients
+    from deepwire.lab.signals import analyse_gradients
 
     return [analyse_gradients(run)]
 
@@ -83,7 +83,7 @@ def report(subjects: Subjects) -> Findings:
     deepwire analyze report runs/a runs/b speed.json --html report.html
     """
     from deepwire.lab import analyse_all
-    from deepwire.lab.report.pages import read_findings
+    from deepwire.lab.pages import read_findings
 
     findings: list[Finding] = []
     for subject in subjects:
@@ -118,7 +118,7 @@ def signal(
 
     deepwire analyze signal runs/demo
     """
-    from deepwire.lab.internals.signal_propagation import analyse_signal
+    from deepwire.lab.signals import analyse_signal
 
     use_threads(threads)
     return [analyse_signal(subject, overrides or (), seeds=seeds, tokens=tokens, device=device)]

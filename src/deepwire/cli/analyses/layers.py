@@ -39,7 +39,7 @@ def depth(
     """
     from deepwire.evaluation.texts import selected_targets
     from deepwire.lab.fewer_layers import fewer_layers_finding
-    from deepwire.lab.subject.model_and_text import read_pairs
+    from deepwire.lab.subject import read_pairs
 
     use_threads(threads)
     selected_targets(models, direction)  # before the first one is measured

@@ -20,11 +20,11 @@ from deepwire.io.output import STDOUT, check_output, write_output
 
 if TYPE_CHECKING:
     from deepwire.data.languages import Direction
-    from deepwire.lab.report.finding import Finding
-    from deepwire.lab.subject.model_and_text import ParallelText
-    from deepwire.lab.subject.scorer import Scorer
+    from deepwire.lab.finding import Finding
+    from deepwire.lab.scorer import Scorer
+    from deepwire.lab.subject import ParallelText
 
-Findings: TypeAlias = Sequence[Any]  # of `deepwire.lab.report.finding.Finding`
+Findings: TypeAlias = Sequence[Any]  # of `deepwire.lab.finding.Finding`
 Runs = Annotated[list[str], typer.Argument(metavar="MODEL...", help="Run directories or models.")]
 Source = Annotated[Path | None, typer.Option("--source", "-s", help="Text. Default: data.test of the run.")]
 Reference = Annotated[Path | None, typer.Option("--reference", "-r", help="Its translation.")]
@@ -72,7 +72,7 @@ class FindingOutputs:
 
     def __post_init__(self) -> None:
         from deepwire.evaluation.texts import test_files
-        from deepwire.lab.report.plots import require_matplotlib
+        from deepwire.lab.plots import require_matplotlib
 
         if self.plots is not None:
             require_matplotlib()
@@ -99,8 +99,8 @@ class FindingOutputs:
         Raises:
             ResourceError: Something cannot be written.
         """
-        from deepwire.lab.report.finding import to_json
-        from deepwire.lab.report.pages import as_text, save_html, save_plots
+        from deepwire.lab.finding import to_json
+        from deepwire.lab.pages import as_text, save_html, save_plots
 
         text = f"{to_json(findings, more=more)}\n" if self.as_json else as_text(findings)
         write_output(STDOUT if self.output is None else self.output, text)
@@ -169,7 +169,7 @@ def open_scorers(
         UsageError: A model does not translate in the direction.
     """
     from deepwire.evaluation.texts import SearchSettings, selected_targets
-    from deepwire.lab.subject.scorer import Scorer
+    from deepwire.lab.scorer import Scorer
 
     search = SearchSettings(specified(beam=beam), device, precision)
     targets = selected_targets(models, direction)

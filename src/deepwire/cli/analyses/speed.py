@@ -13,7 +13,7 @@ from deepwire.cli.options import Device, Precision, Threads, use_threads
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepwire.lab.report.finding import ModelSource
+    from deepwire.lab.finding import ModelSource
     from deepwire.lab.speed import Axis, MeasuredArchitecture
 
 Subjects = Annotated[
@@ -80,7 +80,7 @@ def _architecture(name: str, vocabulary_size: int | None) -> tuple[MeasuredArchi
     """The architecture of a run file, recipe or model; with its fingerprint where it is a model."""
     from deepwire.cli.inspect import find_subject
     from deepwire.lab.speed import MeasuredArchitecture
-    from deepwire.lab.subject.model_and_text import open_model
+    from deepwire.lab.subject import open_model
 
     subject = find_subject(name, vocabulary_size)
     sizes = subject.source_vocabulary, subject.target_vocabulary

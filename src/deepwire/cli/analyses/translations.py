@@ -43,7 +43,7 @@ def compare(
     deepwire analyze compare runs/a runs/b runs/c@avg5 --html compare.html
     """
     from deepwire.evaluation.comparison import PairedTest
-    from deepwire.lab.compare.run_comparison import ComparisonRequest, compare_runs
+    from deepwire.lab.compare import ComparisonRequest, compare_runs
 
     text = {"--source": source, "--reference": reference, "--sentences": sentences}
     if no_translation and (given := [option for option, value in text.items() if value is not None]):
@@ -173,7 +173,7 @@ def length(
     deepwire analyze length runs/transformer runs/mhplstm --bounds 15,30,45 --plots plots
     """
     from deepwire.lab.source_length import cut, equal_bounds, source_length_finding, text_lengths, unit_of
-    from deepwire.lab.subject.model_and_text import read_pairs
+    from deepwire.lab.subject import read_pairs
 
     opt.use_threads(threads)
     pairs = read_pairs(models[0], source, reference, sentences, direction)
@@ -205,7 +205,7 @@ def alignment(
     """
     from deepwire.evaluation.texts import selected_target
     from deepwire.lab.attention_alignments import analyse_alignment
-    from deepwire.lab.subject.model_and_text import read_pairs
+    from deepwire.lab.subject import read_pairs
 
     pairs = read_pairs(
         model, source, reference, direction=direction

@@ -13,7 +13,7 @@ from deepwire.errors import DataError
 from deepwire.evaluation.metric import Floats
 from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.evaluation.significance import Interval, holm, interval, resampled_scores
-from deepwire.lab.report.finding import (
+from deepwire.lab.finding import (
     Axis,
     BarChart,
     Cell,

@@ -16,9 +16,9 @@ from deepwire.errors import DivergedError, LogFn, ModelError
 from deepwire.evaluation.texts import SearchSettings
 from deepwire.io.atomic import disk_errors, write_text
 from deepwire.io.regular_files import read_json
+from deepwire.lab.scorer import Scorer
 from deepwire.lab.study.runs import Study, StudyRun
 from deepwire.lab.study.store import LearningCurve, RunRecord, ScoredTest, Standing, pack
-from deepwire.lab.subject.scorer import Scorer
 from deepwire.training.device import describe
 from deepwire.training.log import number_of, read_records
 

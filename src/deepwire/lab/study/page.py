@@ -8,9 +8,9 @@ from pathlib import Path
 from deepwire.errors import LogFn, UsageError
 from deepwire.io.atomic import disk_errors
 from deepwire.io.output import write_output
-from deepwire.lab.report.finding import Finding
-from deepwire.lab.report.pages import save_html, save_json, table_markdown
-from deepwire.lab.report.plots import require_matplotlib, svg
+from deepwire.lab.finding import Finding
+from deepwire.lab.pages import save_html, save_json, table_markdown
+from deepwire.lab.plots import require_matplotlib, svg
 from deepwire.lab.study.findings import MEASURED, SAMPLES, findings
 from deepwire.lab.study.plan import Plan
 from deepwire.lab.study.store import StudyStore

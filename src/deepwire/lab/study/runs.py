@@ -17,7 +17,7 @@ from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.evaluation.texts import read_test_set
 from deepwire.lab.study.plan import ALL, END, OWN, Plan, read_plan
 from deepwire.lab.study.store import RunRecord
-from deepwire.lab.subject.model_and_text import ParallelText
+from deepwire.lab.subject import ParallelText
 from deepwire.runfile import LoadedRunFile, load_run_file
 
 _TEXT = "{text}"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from deepwire.api.model import load
-from deepwire.lab.internals.signal_propagation import analyse_signal
-from deepwire.lab.report.finding import Finding, LineChart
+from deepwire.lab.finding import Finding, LineChart
+from deepwire.lab.signals import analyse_signal
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ import torch
 from pydantic import ValidationError
 
 from deepwire.errors import UsageError
-from deepwire.lab.internals.connection_weights import analyse_weights, blank_cells
-from deepwire.lab.report.finding import BarChart, Figure, Finding, HeatMap, LineChart
+from deepwire.lab.finding import BarChart, Figure, Finding, HeatMap, LineChart
+from deepwire.lab.weights import analyse_weights, blank_cells
 from deepwire.model.stack_spec import SIDES
 from deepwire.model.translation_model import TranslationModel
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "model"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
 from choices import choices
 
 ModelMaker = Callable[..., TranslationModel]

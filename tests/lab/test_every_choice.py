@@ -7,23 +7,20 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from deepwire.lab.depth.layer_similarity import similarities
-from deepwire.lab.linearisation import Cell, linearised, width
-from torch import nn
 
 from deepwire.errors import UsageError
-from deepwire.lab.internals.gates import observe
-from deepwire.lab.internals.signal_sizes import signal_sizes
-from deepwire.lab.internals.text_weights import depends_on_text, text_weights
-from deepwire.lab.subject.document_text import ReadText
-from deepwire.lab.subject.model_and_text import PairBatch
+from deepwire.lab.gates import observe
+from deepwire.lab.layers import linearised, nearest_maps, similarities
+from deepwire.lab.signals import signal_sizes
+from deepwire.lab.subject import PairBatch, ReadText
+from deepwire.lab.weights import depends_on_text, text_weights
 from deepwire.model.stack_spec import SIDES, Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import batch, small_model
 from deepwire.training.device import DeviceBatch
 from deepwire.training.extras import gradient_norms, layers_of
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "model"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
 from choices import SOCKETS, of_both_sides
 
 
@@ -42,19 +39,22 @@ def test_every_choice_can_be_analysed(socket: str) -> None:
             assert each.values.shape[:2] == (len(each.rows), len(each.columns)), name
         probes = {(side, probe.family) for side in SIDES for probe in stacks[side].gate_probes()}
         assert {(each.side, each.probe.family) for each in observe(model, pairs)} == probes, name
-        sizes = signal_sizes(model, [DeviceBatch(source, target_input, target_output)])
+        read = DeviceBatch(source, target_input, target_output)
+        sizes = signal_sizes(model, [read])
         assert {*sizes.gradients} <= {*gradient_norms(layers_of(model))}, name
         for side in SIDES:
             for analyse in (
                 lambda side=side, model=model: similarities(model, text, (side,)),
-                lambda side=side, model=model: replaced(model, side, "carry").log_probs(source, target_input),
-                lambda side=side, model=model: replaced(model, side, "map"),
+                lambda side=side, model=model, read=read: replaced(model, side, read).log_probs(
+                    source, target_input
+                ),
             ):
                 with suppress(UsageError):  # a reason why not
                     analyse()
 
 
-def replaced(model: TranslationModel, side: Side, cell: Cell) -> TranslationModel:
-    """The model whose first layer of a side is a linear map."""
-    size = width(model, side, cell)
-    return linearised(model, side, 1, nn.Linear(size, size), cell)
+def replaced(model: TranslationModel, side: Side, read: DeviceBatch) -> TranslationModel:
+    """The model whose first layer of a side is a linear map; it can read."""
+    changed = linearised(model, side, 1, nearest_maps(model, [side], [read])[side, 1].linear)
+    changed.log_probs(read.source, read.target_input)
+    return changed

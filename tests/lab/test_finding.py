@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from deepwire.errors import DataError
-from deepwire.lab.report.finding import (
+from deepwire.lab.finding import (
     Axis,
     BarChart,
     Column,
@@ -23,7 +23,7 @@ from deepwire.lab.report.finding import (
     provenance,
     to_json,
 )
-from deepwire.lab.report.pages import as_text, read_findings, save_json, table_text
+from deepwire.lab.pages import as_text, read_findings, save_json, table_text
 
 
 def test_what_is_written_is_read_again(finding: Finding, tmp_path: Path) -> None:

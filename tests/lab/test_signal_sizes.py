@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from deepwire.lab.internals.signal_sizes import Signal, SignalSizes, signal_sizes
+from deepwire.lab.signals import Signal, SignalSizes, signal_sizes
 from deepwire.model.connections import CONNECTIONS
 from deepwire.model.context import Context
 from deepwire.model.stack_spec import SIDES
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device import DeviceBatch
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "model"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
 from choices import choices
 
 MakeModel = Callable[..., TranslationModel]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from deepwire.errors import UsageError
-from deepwire.lab.report import plots
-from deepwire.lab.report.finding import (
+from deepwire.lab import plots
+from deepwire.lab.finding import (
     Axis,
     BarChart,
     Column,
@@ -21,7 +21,7 @@ from deepwire.lab.report.finding import (
     Series,
     Table,
 )
-from deepwire.lab.report.pages import as_html, save_plots
+from deepwire.lab.pages import as_html, save_plots
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed"

@@ -13,8 +13,8 @@ from deepwire.evaluation.comparison import aligned
 from deepwire.io.atomic import disk_errors, write_text
 from deepwire.io.output import write_output
 from deepwire.io.regular_files import read_regular
-from deepwire.lab.report.finding import Figure, Finding, Provenance, Table, from_json, to_json
-from deepwire.lab.report.plots import render, svg
+from deepwire.lab.finding import Figure, Finding, Provenance, Table, from_json, to_json
+from deepwire.lab.plots import render, svg
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -106,7 +106,7 @@ def _template() -> Template:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("deepwire.lab.report"),
+        loader=PackageLoader("deepwire.lab"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

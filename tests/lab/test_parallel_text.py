@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deepwire.evaluation.texts import Text
-from deepwire.lab.subject.model_and_text import ParallelText
+from deepwire.lab.subject import ParallelText
 
 
 def test_pairs_that_are_left_out_are_counted() -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.data.languages import Direction
-from deepwire.lab.report.finding import (
+from deepwire.lab.finding import (
     BarChart,
     Figure,
     Finding,
@@ -24,8 +24,7 @@ from deepwire.lab.report.finding import (
     Table,
     provenance,
 )
-from deepwire.lab.subject.document_text import text_for
-from deepwire.lab.subject.model_and_text import NotApplicableError, PairBatch, open_model, repeating
+from deepwire.lab.subject import NotApplicableError, PairBatch, open_model, repeating, text_for
 from deepwire.model.introspection import GateProbe, Place
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from deepwire.lab.subject.training_text import open_untrained
+from deepwire.lab.subject import open_untrained
 from deepwire.model.connections.admin import Admin
 from deepwire.model.connections.scaled_post_norm import BranchNorm
 

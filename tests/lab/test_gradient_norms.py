@@ -13,9 +13,9 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.errors import DataError
-from deepwire.lab.internals.gradient_norms import analyse_gradients
-from deepwire.lab.report.finding import BarChart, HeatMap, LineChart
-from deepwire.lab.subject.model_and_text import NotApplicableError
+from deepwire.lab.finding import BarChart, HeatMap, LineChart
+from deepwire.lab.signals import analyse_gradients
+from deepwire.lab.subject import NotApplicableError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.training.config import TrainingConfig
@@ -160,7 +160,7 @@ def test_weights_are_those_of_the_model(train: Trainer) -> None:
     run = train(record=RECORD)
     found = records(run.depth_weights)
     assert [record["update"] for record in found] == [3, 6, 9, 12]
-    from deepwire.lab.internals.connection_weights import analyse_weights
+    from deepwire.lab.weights import analyse_weights
 
     finding = analyse_weights(f"{run.path}@last")
     figures = {figure.name: figure for figure in finding.figures}

@@ -14,22 +14,20 @@ from deepwire.checkpoint.model_files import write_manifest
 from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.texts import SearchSettings, Text
-from deepwire.lab.compare.run_comparison import (
+from deepwire.lab.compare import (
     ComparisonRequest,
     DifferingPart,
+    RunTranslation,
     compare_runs,
     differing,
     differing_parts,
+    example_table,
     flat,
     read_run,
 )
-from deepwire.lab.compare.translation_differences import (
-    RunTranslation,
-    example_table,
-)
-from deepwire.lab.report.finding import BarChart, Finding, LineChart, Table
-from deepwire.lab.subject.model_and_text import ParallelText
-from deepwire.lab.subject.scorer import Scorer
+from deepwire.lab.finding import BarChart, Finding, LineChart, Table
+from deepwire.lab.scorer import Scorer
+from deepwire.lab.subject import ParallelText
 from deepwire.model.translation_model import TranslationModel
 
 Store = Callable[..., str]

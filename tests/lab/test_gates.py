@@ -10,9 +10,9 @@ import torch
 
 from deepwire.data.languages import Direction, Languages
 from deepwire.errors import DataError, UsageError
-from deepwire.lab.internals.gates import analyse_gates, observe
-from deepwire.lab.report.finding import BarChart, Finding, HeatMap
-from deepwire.lab.subject.model_and_text import (
+from deepwire.lab.finding import BarChart, Finding, HeatMap
+from deepwire.lab.gates import analyse_gates, observe
+from deepwire.lab.subject import (
     NotApplicableError,
     PairBatch,
     batches,

@@ -15,8 +15,8 @@ from deepwire.evaluation.comparison import without_spaces
 from deepwire.evaluation.metric import Metric, reference_count
 from deepwire.evaluation.metric_choice import LanguageMetrics, language_of
 from deepwire.evaluation.texts import SearchSettings, named_target
-from deepwire.lab.report.finding import ModelSource
-from deepwire.lab.subject.model_and_text import AnalysedModel, ParallelText, run_of
+from deepwire.lab.finding import ModelSource
+from deepwire.lab.subject import AnalysedModel, ParallelText, run_of
 from deepwire.model.translation_model import TranslationModel
 
 WARM_UP = 32

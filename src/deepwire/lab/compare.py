@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import statistics
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,27 +18,23 @@ from deepwire.checkpoint.model_files import digest
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import STATE, VOCABULARY, parameter_count, read_config, read_metadata
 from deepwire.data.languages import Direction
+from deepwire.decoding.language_model import TextScore, text_scorer
+from deepwire.decoding.model_loading import load, load_models, translator_of
 from deepwire.errors import LogFn, ModelError, UsageError
-from deepwire.evaluation.comparison import PairedTest, ScoreReport, precisions
-from deepwire.evaluation.significance import bounds
-from deepwire.evaluation.texts import RESOLVED_CONFIG, target_language
+from deepwire.evaluation.comparison import (
+    PairedTest,
+    ScoreReport,
+    compare,
+    few_sentences,
+    paired_comparison,
+    precisions,
+)
+from deepwire.evaluation.metric import Floats, Metric
+from deepwire.evaluation.metric_choice import LanguageMetrics, language_of, make_metric
+from deepwire.evaluation.significance import Comparison, bounds
+from deepwire.evaluation.texts import RESOLVED_CONFIG, Text, selected_targets, target_language
 from deepwire.io.regular_files import read_json, read_regular
-from deepwire.lab.compare.perplexity_comparison import (
-    document_table,
-    language_models,
-    perplexity_chart,
-    perplexity_notes,
-    perplexity_table,
-    read_by_all,
-)
-from deepwire.lab.compare.translation_differences import (
-    RunTranslation,
-    example_table,
-    score_all,
-    score_table,
-    translate_all,
-)
-from deepwire.lab.report.finding import (
+from deepwire.lab.finding import (
     BarChart,
     Cell,
     Column,
@@ -48,11 +46,18 @@ from deepwire.lab.report.finding import (
     Table,
     provenance,
 )
-from deepwire.lab.subject.document_text import read_documents, refuse_source
-from deepwire.lab.subject.model_and_text import model_source, read_pairs, run_of
+from deepwire.lab.source_length import LengthUnit, text_lengths, unit_of
+from deepwire.lab.subject import (
+    DocumentText,
+    ParallelText,
+    model_source,
+    read_documents,
+    read_pairs,
+    refuse_source,
+    run_of,
+    text_of_model,
+)
 from deepwire.training.log import read_records
-
-METRICS = "metrics.jsonl"
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ def read_run(name: str) -> ComparedRun:
         DataError: What training logged is damaged.
     """
     source, run = model_source(name), run_of(name)
-    entries = [] if run is None else [_numbers(entry) for entry in read_records(run.path / METRICS)]
+    entries = [] if run is None else [_numbers(entry) for entry in read_records(run.metrics)]
     train, valid = ([entry for kind, entry in entries if kind == wanted] for wanted in ("train", "valid"))
     folder = find_model(name)
     return ComparedRun(
@@ -532,3 +537,269 @@ def _notes(runs: Sequence[ComparedRun], names: Sequence[str]) -> list[str]:
 
 def _scaled(value: float | None, unit: float) -> float | None:
     return None if value is None else value / unit
+
+
+METRICS = ("bleu", "chrf")
+
+
+@dataclass(frozen=True)
+class RunTranslation:
+    """The translation of the test set by a model: lines, seconds without loading, and length in `unit`s."""
+
+    text: Text
+    seconds: float
+    length: int
+    unit: LengthUnit
+
+
+def translate_all(
+    models: Sequence[str],
+    names: Sequence[str],
+    pairs: ParallelText,
+    device: str,
+    precision: str,
+    direction: Direction | None,
+    tell: LogFn,
+) -> list[RunTranslation]:
+    """Translate the test set with each model, one after the other.
+
+    Raises:
+        ModelError, UsageError, ResourceError: A model cannot be loaded, or does not have the direction.
+    """
+    targets = selected_targets(models, direction)
+    translated, unit = [], unit_of(pairs.reference.lines)
+    for model, name, to in zip(models, names, targets, strict=True):
+        translator = load(model, device, precision, warn=tell)
+        begun = time.perf_counter()
+        lines = translator.translate(pairs.source.lines, to=to or None)
+        seconds = time.perf_counter() - begun
+        tell(f"{name}: {len(lines):,} lines in {seconds:.1f} s")
+        text = Text(name, lines, precision=translator.precision)
+        translated.append(RunTranslation(text, seconds, sum(text_lengths(lines, unit)), unit))
+    return translated
+
+
+def score_all(
+    translations: Sequence[RunTranslation], pairs: ParallelText, test: PairedTest | None, language: str = ""
+) -> tuple[ScoreReport, list[str]]:
+    """BLEU, with the tokenizer of the language, and chrF; each tested against the first.
+
+    Without a `language` it is what the name of the reference says.
+
+    Returns:
+        The scores, and why a metric counts in a way that the reader may not expect, one line each.
+
+    Raises:
+        UsageError: The test is unknown.
+    """
+    metrics = LanguageMetrics(METRICS)
+    chosen = metrics.of(language or language_of(pairs.reference))
+    paired = test if len(translations) > 1 else None
+    texts = [translation.text for translation in translations]
+    return compare(texts, pairs.reference.references, chosen, paired), metrics.notes
+
+
+def tested_cells(test: Comparison | None) -> list[Cell]:
+    """Difference, its 95 % interval and p-value; empty cells without a test."""
+    if test is None:
+        return [None] * 4
+    interval = test.difference_interval
+    low, high = (interval.low, interval.high) if interval else (None, None)
+    return [test.difference, low, high, test.p_value]
+
+
+def score_table(report: ScoreReport) -> Table:
+    """Scores with the difference to the first model, its 95 % interval and p-value."""
+    columns = ["model"]
+    for score in report.systems[0].scores:
+        columns += [f"{score.name} .2", f"{score.name} difference .2", "from .2", "to .2", "p .4"]
+    rows = []
+    for system in report.systems:
+        cells: list[Cell] = [system.name]
+        for place, score in enumerate(system.scores):
+            cells += [score.value, *tested_cells(system.comparisons[place] if system.comparisons else None)]
+        rows.append(cells)
+    return Table(title="Scores", columns=columns, rows=rows)
+
+
+def most_different(values: Floats, count: int) -> list[int]:
+    """The columns of `values` `[models, N]` that differ most; none in which all models have one value."""
+    spread = values.max(axis=0) - values.min(axis=0)
+    return [int(place) for place in np.argsort(-spread, kind="stable")[:count] if spread[place] > 0]
+
+
+def example_table(translations: Sequence[RunTranslation], pairs: ParallelText, count: int) -> Table:
+    """The sentences whose chrF differs most between two models, with all translations.
+
+    A sentence on which all models agree to the letter is never an example.
+    """
+    metric = make_metric("chrf")
+    statistics = [
+        metric.statistics(translation.text.lines, pairs.reference.answers) for translation in translations
+    ]
+    scores = np.stack([metric.sentence_values(each) for each in statistics])
+    rows: list[tuple[int, str, float | None, str]] = []
+    for place in most_different(scores, count):
+        rows.append((place + 1, "source", None, pairs.source.lines[place]))
+        rows += [(place + 1, "reference", None, lines[place]) for lines in pairs.reference.answers]
+        for number, translation in enumerate(translations):
+            text, score = translation.text, float(scores[number, place])
+            rows.append((place + 1, text.name, score, text.lines[place]))
+    columns = ["line", "from", "chrF2 .1", "text"]
+    return Table(title="Sentences whose translations differ most", columns=columns, rows=rows)
+
+
+_SHOWN = 80
+
+
+@dataclass(frozen=True)
+class ModelPerplexity:
+    """The scores of the documents of a text with a model.
+
+    `comparison` is in bits per byte with the first model, which has none itself.
+    """
+
+    name: str
+    each: Sequence[TextScore]
+    comparison: Comparison | None = None
+    precision: str = ""
+
+    @property
+    def score(self) -> TextScore:
+        """The score of all documents."""
+        return sum(self.each, TextScore())
+
+    @property
+    def counts(self) -> Floats:
+        """Log-probability in nats and bytes of each document, `[N, 2]`."""
+        return np.array([[score.log_probability, score.bytes] for score in self.each], dtype=np.float64)
+
+
+class BitsPerByte(Metric):
+    """Bits per byte of documents, each with the statistics log-probability (in nats) and bytes."""
+
+    name = "bits per byte"
+    width = 2
+    higher_is_better = False
+
+    def values(self, totals: Floats) -> Floats:
+        """Turn summed statistics `[..., 2]` into bits per byte `[...]`."""
+        bits: Floats = -totals[..., 0] / totals[..., 1] / math.log(2)
+        return bits
+
+    def sentence_values(self, statistics: Floats) -> Floats:
+        """Bits per byte of each document, `[N]`."""
+        return self.values(statistics)
+
+    def signature(self, references: int) -> str:
+        """No setting changes it."""
+        del references
+        return "documents:alone"
+
+    def _count(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Floats:
+        del hypotheses, references
+        raise UsageError("bits per byte are those of a language model, not of two texts")
+
+
+def language_models(models: Sequence[str]) -> bool:
+    """Whether all of several models are language models, and not all of them translate.
+
+    Raises:
+        ModelError: Some are, and others translate; or there is no such model.
+        UsageError: The documents of some have one line, those of others several.
+    """
+    texts = {name: text_of_model(name) for name in models}
+    if all(text is None for text in texts.values()):
+        return False
+    if None in texts.values():
+        first = next(name for name, text in texts.items() if text is not None)
+        other = next(name for name, text in texts.items() if text is None)
+        raise ModelError(
+            f"{first}: is a language model, and {other} translates", "compare models of one task"
+        )
+    if len(set(texts.values())) > 1:
+        units = ", ".join(f"{name} {unit}" for name, unit in texts.items())
+        raise UsageError(
+            f"data.text.unit differs ({units}): no text has the same documents for all",
+            "compare models of one unit, or add --no-translation",
+        )
+    return True
+
+
+def read_by_all(
+    models: Sequence[str],
+    names: Sequence[str],
+    text: DocumentText,
+    device: str,
+    precision: str,
+    paired: PairedTest,
+    tell: LogFn,
+) -> list[ModelPerplexity]:
+    """Score each document with each model, and test each model against the first in bits per byte.
+
+    Each document is read on its own, in windows of the block of training. `names` are for tables; device and
+    precision are those of ``deepwire perplexity``.
+
+    Raises:
+        ModelError, UsageError, ResourceError: A model cannot be loaded, or there is no such device.
+    """
+    read = list[ModelPerplexity]()
+    for model, name in zip(models, names, strict=True):
+        loaded = load_models([model], device, precision, {})
+        assert loaded.text is not None, "the models were looked at before"
+        scorer = text_scorer(translator_of(loaded, warn=tell), loaded.text)
+        perplexity = ModelPerplexity(name, list(scorer.scores(text.documents)), precision=loaded.precision)
+        tell(f"{name}: {len(perplexity.each):,} documents, {perplexity.score.tokens:,} tokens")
+        if read:
+            (test,) = paired_comparison([BitsPerByte()], [read[0].counts], [perplexity.counts], paired)
+            perplexity = replace(perplexity, comparison=test)
+        read.append(perplexity)
+    return read
+
+
+def perplexity_table(read: Sequence[ModelPerplexity]) -> Table:
+    """Perplexities, and bits per byte with the difference to the first model, its interval and p-value."""
+    columns = ["model", "tokens", "perplexity [per token] .2", "perplexity [per word] .1"]
+    columns += ["perplexity [per byte] .4", "bits per byte .4", "difference .4", "from .4", "to .4", "p .4"]
+    rows = []
+    for model in read:
+        score = model.score
+        perplexities = score.perplexity, score.word_perplexity, score.byte_perplexity
+        tested = tested_cells(model.comparison)
+        rows.append((model.name, score.tokens, *perplexities, score.bits_per_byte, *tested))
+    return Table(title="Perplexity", columns=columns, rows=rows)
+
+
+def perplexity_chart(read: Sequence[ModelPerplexity]) -> Figure:
+    """Bits per byte of each model."""
+    low, high = bounds([model.comparison for model in read if model.comparison is not None])
+    values = [model.score.bits_per_byte for model in read]
+    return BarChart(
+        name="scores",
+        caption="With the 95 % interval of each, where the test gives one.",
+        title="Bits per byte",
+        x="model",
+        y="cross-entropy [bits/byte]",
+        categories=[model.name for model in read],
+        series=[Series(name="bits per byte", y=values, low=low, high=high)],
+    )
+
+
+def perplexity_notes(read: Sequence[ModelPerplexity], paired: PairedTest) -> Iterator[str]:
+    """How to read the numbers, and what is odd about the tests."""
+    yield from (f"{model.name}: read in {model.precision}" for model in read if model.precision)
+    yield "Lower is better. Per token it depends on the vocabulary; per word and per byte it does not."
+    yield from few_sentences(paired, len(read[0].each), "documents")
+
+
+def document_table(read: Sequence[ModelPerplexity], text: DocumentText, count: int) -> Table:
+    """The documents whose bits per byte differ most between two models; equal ones are left out."""
+    values = np.stack([BitsPerByte().sentence_values(model.counts) for model in read])
+    return Table(
+        title="Documents whose bits per byte differ most",
+        columns=["document", *(Column(name=model.name, digits=3) for model in read), "begins"],
+        rows=[
+            (place + 1, *values[:, place].tolist(), text.documents[place][0][:_SHOWN])
+            for place in most_different(values, count)
+        ],
+    )

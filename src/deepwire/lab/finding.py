@@ -1,6 +1,6 @@
 """A finding: numbers as tables and figures, and where they come from.
 
-Figures are descriptions, drawn by `deepwire.lab.report.plots`; each also gives its numbers as a table. JSON
+Figures are descriptions, drawn by `deepwire.lab.plots`; each also gives its numbers as a table. JSON
 holds all of it, so that a finding that is read again can be drawn anew.
 """
 

@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from deepwire.lab.internals.connection_weights import analyse_weights
-from deepwire.lab.internals.signal_sizes import Signal, signal_values
-from deepwire.lab.internals.text_weights import MEAN, text_weights
-from deepwire.lab.report.finding import HeatMap
-from deepwire.lab.subject.model_and_text import PairBatch
+from deepwire.lab.finding import HeatMap
+from deepwire.lab.signals import Signal, signal_values
+from deepwire.lab.subject import PairBatch
+from deepwire.lab.weights import MEAN, analyse_weights, text_weights
 from deepwire.model.introspection import DepthWeights
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device import DeviceBatch

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from deepwire.errors import UsageError
-from deepwire.lab.report.finding import Axis, BarChart, Figure, HeatMap, LineChart
+from deepwire.lab.finding import Axis, BarChart, Figure, HeatMap, LineChart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

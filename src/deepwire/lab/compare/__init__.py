@@ -1,1 +1,0 @@
-"""``deepwire analyze compare``: runs side by side."""

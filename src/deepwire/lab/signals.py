@@ -1,0 +1,647 @@
+"""Signal propagation: how large what passes through a model is, layer by layer, before or after training.
+
+Whether a deep model can learn is decided by its first forward and backward pass: signals that vanish or grow
+from layer to layer, and gradients that do so on the way down (Glorot and Bengio 2010, section 4.2; Wang et
+al. 2019, section 2.1; Schoenholz et al. 2017).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import median
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from deepwire.decoding.model_loading import pick_device
+from deepwire.errors import DataError, UsageError
+from deepwire.lab.finding import (
+    Axis,
+    Figure,
+    Finding,
+    HeatMap,
+    LineChart,
+    ModelSource,
+    Series,
+    Table,
+    provenance,
+)
+from deepwire.lab.subject import (
+    NotApplicableError,
+    PairBatch,
+    TrainingText,
+    open_model,
+    open_untrained,
+    run_of,
+    source_of,
+    training_text,
+)
+from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
+from deepwire.model.context import Context
+from deepwire.model.embedding import Embedding
+from deepwire.model.layer_ownership import evaluating
+from deepwire.model.stack_spec import Side
+from deepwire.model.translation_model import TranslationModel
+from deepwire.ops.cross_entropy import SmoothingForm
+from deepwire.recipes import is_run_file
+from deepwire.training.device import DeviceBatch
+from deepwire.training.extras import layers_of
+from deepwire.training.log import read_records
+
+
+class Signal(NamedTuple):
+    """A signal of a model.
+
+    Attributes:
+        side: Whose it is: encoder or decoder.
+        kind: Of a stack ``token part``, ``position part``, ``embedding``, ``results``; ``logits``; of a layer
+            ``enters``, ``output``, ``output gradient``; of a call ``reads``, ``gives``.
+        number: Which layer or call, from 0; 0 where there is one only.
+    """
+
+    side: Side
+    kind: str
+    number: int = 0
+
+
+@dataclass
+class SquareSum:
+    """The sum of the squares of numbers, and how many they are."""
+
+    squares: float = 0.0
+    count: int = 0
+
+    def add(self, numbers: Tensor) -> None:
+        """Take in numbers of any shape."""
+        self.squares += float(numbers.detach().double().square().sum())
+        self.count += numbers.numel()
+
+    @property
+    def rms(self) -> float:
+        """Root of the mean square."""
+        return math.sqrt(self.squares / self.count) if self.count else math.nan
+
+
+@dataclass
+class SignalSizes:
+    """Sizes of one model.
+
+    Attributes:
+        signals: By signal. Gradients are those of the loss summed over target tokens, so that they do not
+            depend on the number of sentences.
+        parameters: rms of the parameters of each layer, by ``encoder.1``, ``encoder.rest``, ``other``.
+        gradients: rms of the gradient of the loss per target token with respect to them.
+        loss: Smoothed loss per target token, nats.
+    """
+
+    signals: dict[Signal, float] = field(default_factory=dict)
+    parameters: dict[str, float] = field(default_factory=dict)
+    gradients: dict[str, float] = field(default_factory=dict)
+    loss: float = math.nan
+
+
+def signal_sizes(
+    model: TranslationModel,
+    batches: Iterable[DeviceBatch],
+    smoothing: tuple[float, SmoothingForm] = (0.0, "uniform_wrong"),
+) -> SignalSizes:
+    """Let a model read batches forwards and backwards, without dropout, and measure its signals.
+
+    The model is as it was afterwards, but its parameters have no gradients.
+    """
+    sums: dict[Signal, SquareSum] = defaultdict(SquareSum)
+    loss, tokens = 0.0, 0
+    model.zero_grad()
+    with evaluating(model), torch.enable_grad():
+        for batch in batches:
+            smoothed, count = _read(model, batch, smoothing, sums)
+            loss, tokens = loss + smoothed, tokens + count
+    sizes = SignalSizes({signal: each.rms for signal, each in sums.items()}, loss=loss / max(tokens, 1))
+    for name, parameters in layers_of(model):
+        of_parameters, of_loss = SquareSum(), SquareSum()
+        for parameter in parameters:
+            of_parameters.add(parameter)
+            if parameter.grad is not None:
+                of_loss.add(parameter.grad / tokens)
+        if of_parameters.count:
+            sizes.parameters[name], sizes.gradients[name] = of_parameters.rms, of_loss.rms
+    model.zero_grad()
+    return sizes
+
+
+@torch.no_grad()
+def signal_values(model: TranslationModel, batch: DeviceBatch | PairBatch) -> dict[Signal, Tensor]:
+    """The signals themselves at the real tokens of one batch, `[tokens, ...]`, without dropout.
+
+    Of several results of a stack the first is taken.
+    """
+    values: dict[Signal, Tensor] = {}
+    with evaluating(model):
+        read = _Pass(model, batch)
+        for signal, tensor in read.seen():
+            values.setdefault(signal, tensor)
+    return values
+
+
+def _read(
+    model: TranslationModel,
+    batch: DeviceBatch,
+    smoothing: tuple[float, SmoothingForm],
+    sums: dict[Signal, SquareSum],
+) -> tuple[float, int]:
+    """Read one batch; returns the summed loss and its target tokens."""
+    read = _Pass(model, batch)
+    loss = read.model.head.loss(read.results, batch.target_output, *smoothing, batch.languages)
+    torch.autograd.backward(loss.smoothed)
+    with torch.no_grad():
+        for signals in (_parts_of_embedding(model, batch), read.seen(), read.gradients()):
+            for signal, tensor in signals:
+                sums[signal].add(tensor)
+        for result in read.results:
+            for logits in _logits(read.model, result, read.target_words, batch.languages):
+                sums[Signal("decoder", "logits")].add(logits)
+    return float(loss.smoothed.detach()), int(loss.tokens)
+
+
+class _Pass:
+    """A model, which shares its parameters with the one given, that read a batch with taps at connections.
+
+    `words` are the real tokens of those that a stack reads, `target_words` those of the target, `[B, T]`.
+    """
+
+    def __init__(self, model: TranslationModel, batch: DeviceBatch | PairBatch) -> None:
+        inputs = model.reads(batch.source, batch.target_input)
+        self.words = {side: tokens != model.pad_id for side, tokens in inputs.items()}
+        self.target_words = batch.target_input != model.pad_id
+        stacks = model.stacks()
+        self._taps = {side: ConnectionTap(stack.connection) for side, stack in stacks.items()}
+        tapped = {side: stack.with_parts(connection=self._taps[side]) for side, stack in stacks.items()}
+        self.model = model.with_stacks(**tapped)
+        with _memory_of(self.model) as memory:
+            self.results = self.model.decode(batch.source, batch.target_input, languages=batch.languages)
+        self._left: dict[Side, Sequence[Tensor]] = {"encoder": memory, "decoder": self.results}
+
+    def seen(self) -> Iterator[tuple[Signal, Tensor]]:
+        """The signals at the taps and the results of the stacks, at real tokens."""
+        for side, tap in self._taps.items():
+            for kind, number, tensor in tap.seen:
+                yield Signal(side, kind, number), tensor[self.words[side]]
+            left = self.target_words if side == "decoder" else self.words[side]
+            for tensor in self._left[side]:
+                yield Signal(side, "results"), tensor[left]
+
+    def gradients(self) -> Iterator[tuple[Signal, Tensor]]:
+        """Gradients at the outputs of layers, after a backward pass."""
+        for side, tap in self._taps.items():
+            for kind, number, tensor in tap.seen:
+                if kind == "output" and tensor.grad is not None:
+                    yield Signal(side, "output gradient", number), tensor.grad[self.words[side]]
+
+
+def _logits(
+    model: TranslationModel, result: Tensor, words: Tensor, languages: Tensor | None
+) -> Iterator[Tensor]:
+    """The logits `[n, V]` of the words of each sentence in turn: those of a whole batch may not fit."""
+    each = [None] * len(result) if languages is None else torch.split(languages.expand(len(result)), 1)
+    for row, real, language in zip(torch.split(result, 1), torch.split(words, 1), each, strict=True):
+        yield model.head.logits(row, language)[real]
+
+
+def _parts_of_embedding(model: TranslationModel, batch: DeviceBatch) -> Iterator[tuple[Signal, Tensor]]:
+    """The parts of tokens and of positions at real tokens, before norm and dropout."""
+    sides: tuple[tuple[Side, Embedding, Tensor], ...] = (
+        (next(iter(model.stacks())), model.source_embedding, batch.source),
+        ("decoder", model.target_embedding, batch.target_input),
+    )
+    for side, embedding, tokens in sides:
+        words, of_tokens = tokens != model.pad_id, embedding.of_tokens(tokens, batch.languages)
+        yield Signal(side, "token part"), of_tokens[words]
+        positions = embedding.vectors(0, tokens.size(1))
+        if positions is not None:
+            yield Signal(side, "position part"), positions.expand_as(of_tokens)[words]
+
+
+class ConnectionTap(ConnectionWrapper):
+    """A connection that keeps what it sees in a pass, in order.
+
+    Attributes:
+        seen: Names as in `Signal`, the number of the call or layer, and the tensor; ``output`` keeps its
+            gradient where one is taken.
+    """
+
+    def __init__(self, inner: Connection) -> None:
+        super().__init__(inner)
+        self.seen: list[tuple[str, int, Tensor]] = []
+
+    def start(self, x: Tensor, context: Context) -> DepthState:
+        """As before; in an encoder with rounds, only the first of its parts begins with the embedding."""
+        if not self.seen:
+            self.seen.append(("embedding", 0, x))
+        return self.inner.start(x, context)
+
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
+        """As before."""
+        if index == 0 or self.calls[index - 1].closes:
+            self.seen.append(("enters", self.calls[index].layer, self.inner.stream(state)))
+        read = self.inner.read(state, index, context)
+        self.seen.append(("reads", index, read))
+        return read
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
+    ) -> DepthState:
+        """As before."""
+        self.seen.append(("gives", index, output))
+        state = self.inner.write(state, index, read, output, context)
+        if self.calls[index].closes:
+            x = self.inner.stream(state)
+            if x.requires_grad:
+                x.retain_grad()
+            self.seen.append(("output", self.calls[index].layer, x))
+            state = self.inner.with_stream(state, x)  # so that what follows is made of it
+        return state
+
+
+def call_names(calls: Sequence[Call]) -> list[str]:
+    """Names of the calls of a stack; where a layer makes a call several times, with their numbers."""
+    kinds = [(call.layer, call.kind.replace("_", "-")) for call in calls]
+    often, made = Counter(kinds), Counter[tuple[int, str]]()
+    names = []
+    for layer, kind in kinds:
+        made[layer, kind] += 1
+        names.append(f"{kind} ({made[layer, kind]})" if often[layer, kind] > 1 else kind)
+    return names
+
+
+@contextmanager
+def _memory_of(model: TranslationModel) -> Iterator[list[Tensor]]:
+    """A list that receives what the decoder is given of the encoder."""
+    memory: list[Tensor] = []
+
+    def from_encoder(_module: nn.Module, _inputs: object, output: tuple[tuple[Tensor, ...], object]) -> None:
+        memory.extend(output[0])
+
+    def from_transform(_module: nn.Module, _inputs: object, output: tuple[Tensor, ...]) -> None:
+        memory.extend(output)
+
+    if "encoder" not in model.stacks():
+        yield memory
+        return
+    if model.transform is None:
+        handle = model.stack("encoder").register_forward_hook(from_encoder)
+    else:
+        handle = model.transform.register_forward_hook(from_transform)
+    try:
+        yield memory
+    finally:
+        handle.remove()
+
+
+_MICRO_BATCH = 2048
+_SEEDS = 3
+
+Read = Callable[[SignalSizes], float | None]
+Reads = Mapping[float, Read]
+
+
+def analyse_signal(
+    subject: str,
+    overrides: Sequence[str] = (),
+    *,
+    seeds: int | None = None,
+    tokens: int = 2048,
+    device: str = "cpu",
+) -> Finding:
+    """The size of every signal of a model and of its gradients, on text that it is trained on.
+
+    Args:
+        subject: A run file or recipe, whose model is looked at before training; or a MODEL name of a run.
+        overrides: ``key.sub=value``, changes to the run file.
+        seeds: How many models to draw for a run file, with its seed and the next ones; default: 3.
+        tokens: Target tokens to read, at least one sentence.
+        device: Where the models read.
+
+    Raises:
+        UsageError: There is no such subject or device, or a trained model is to be changed.
+        DataError, ModelError, ResourceError: The text or the model cannot be read.
+    """
+    place = pick_device(device)
+    if is_run_file(subject):
+        opened = _untrained(subject, overrides, seeds or _SEEDS, place)
+    elif overrides or seeds is not None:
+        change = "changed" if overrides else "drawn with other seeds"
+        raise UsageError(
+            f"{subject}: a trained model cannot be {change}", "give its run file, as it is before training"
+        )
+    else:
+        opened = _trained(subject, device)
+    text = opened.text
+    batches = _batches(text, tokens, place)
+    training = text.config.training
+    smoothing = (training.label_smoothing, training.label_smoothing_form)
+    measured = []
+    for model in opened.models:  # one in memory at a time
+        measured.append(signal_sizes(model, batches, smoothing))
+    sizes = SizesOfSeeds(model, measured)
+    rows = sum(len(batch.source) for batch in batches)
+    return Finding(
+        analysis="signal",
+        title=opened.title,
+        measured="Root of the mean square (rms) of all numbers at real tokens, without dropout, in float32, "
+        + _past(text, model)
+        + (f"; the mean over {len(measured)} seeds, in figures with the range." if len(measured) > 1 else ".")
+        + " Gradients of what layers give are those of the loss summed over target tokens, gradients of "
+        "parameters those of the loss per target token.",
+        tables=_tables(sizes),
+        figures=_figures(sizes),
+        notes=_notes(text, model, trained=bool(opened.sources)),
+        provenance=provenance(
+            opened.sources,
+            [f"training text, {rows:,} of {len(text.prepared.train):,} {text.unit}"],
+            opened.settings,
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """The models to look at, their text, and what a finding says of them."""
+
+    title: str
+    text: TrainingText
+    models: Iterable[TranslationModel]
+    sources: Sequence[ModelSource] = ()
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+def _untrained(name: str, overrides: Sequence[str], seeds: int, device: torch.device) -> _Subject:
+    run = open_untrained(name, overrides)
+    first = run.text.config.seed
+    last = first + seeds - 1
+    return _Subject(
+        f"First forward pass of {run.description}, untrained",
+        run.text,
+        (run.model(seed, device) for seed in range(first, last + 1)),
+        settings={"seeds": f"{first} to {last}" if last > first else str(first)},
+    )
+
+
+def _trained(name: str, device: str) -> _Subject:
+    opened = open_model(name, device)
+    text = training_text(name, opened.loaded)
+    return _Subject(f"Signals of {name}", text, [opened.loaded.model], [opened.source])
+
+
+@dataclass(frozen=True)
+class SizesOfSeeds:
+    """The sizes of models that differ in their seed alone, and one of these models."""
+
+    model: TranslationModel
+    each: Sequence[SignalSizes]
+
+    def spread(self, read: Read) -> tuple[float, float, float] | None:
+        """Mean, least and most of a size; None where it does not exist or is not finite."""
+        values = [value for sizes in self.each if (value := read(sizes)) is not None]
+        if not values or not all(map(math.isfinite, values)):
+            return None
+        return sum(values) / len(values), min(values), max(values)
+
+    def mean(self, read: Read) -> float | None:
+        """The mean of a size."""
+        spread = self.spread(read)
+        return None if spread is None else spread[0]
+
+    def signal(self, signal: Signal) -> float | None:
+        """The mean size of a signal."""
+        return self.mean(_of_signal(signal))
+
+    def series(self, name: str, reads: Reads) -> Series | None:
+        """A curve with a range over the seeds; None without any value."""
+        spreads = {x: spread for x, read in reads.items() if (spread := self.spread(read)) is not None}
+        if not spreads:
+            return None
+        mean, low, high = zip(*spreads.values(), strict=True)
+        ranges = {"low": low, "high": high} if len(self.each) > 1 else {}
+        return Series(name=name, x=list(spreads), y=mean, **ranges)
+
+
+def _of_signal(signal: Signal) -> Read:
+    return lambda sizes: sizes.signals.get(signal)
+
+
+def _of_gradient(name: str) -> Read:
+    return lambda sizes: sizes.gradients.get(name)
+
+
+def _of_parameters(name: str) -> Read:
+    return lambda sizes: sizes.parameters.get(name)
+
+
+def _batches(text: TrainingText, tokens: int, device: torch.device) -> list[DeviceBatch]:
+    """The first training batches, about so many target tokens of them."""
+    update = next(text.updates(device, batch_tokens=tokens, seed=text.config.seed))
+    return [
+        piece
+        for batch in update.batches
+        for piece in batch.cut(math.ceil(batch.target_input.numel() / _MICRO_BATCH))
+    ]
+
+
+def _past(text: TrainingText, model: TranslationModel) -> str:
+    if text.config.data.text is not None:
+        return "each token with those before it in its block as its past"
+    before = "the reference" if "encoder" in model.stacks() else "the source and the reference"
+    return f"the decoder with {before} as its past"
+
+
+def _tables(sizes: SizesOfSeeds) -> Iterator[Table]:
+    stacks = sizes.model.stacks()
+    ends = ("token part", "position part", "embedding", "results", "logits")
+    yield Table(
+        title="Into the stacks and out of them, rms",
+        columns=["stack", "tokens", "positions", "embedding", "result", "logits"],
+        rows=[(side, *(sizes.signal(Signal(side, kind)) for kind in ends)) for side in stacks],
+    )
+    for side, stack in stacks.items():
+        names = call_names(stack.calls)
+        yield Table(
+            title=f"{side.capitalize()}: what each sub-layer reads and gives, rms",
+            columns=["layer", "sub-layer", "reads", "gives"],
+            rows=[
+                (
+                    call.layer + 1,
+                    names[index],
+                    *(sizes.signal(Signal(side, kind, index)) for kind in ("reads", "gives")),
+                )
+                for index, call in enumerate(stack.calls)
+            ],
+        )
+    of_no_layer = [name for name in sizes.each[0].parameters if not name.partition(".")[2].isdigit()]
+    yield Table(
+        title="Parameters of no single layer, rms",
+        columns=["part", "parameters", "gradient [nats/token]"],
+        rows=[
+            (
+                "embeddings and output"
+                if name == "other"
+                else name.replace(".rest", ", shared and last norm"),
+                sizes.mean(_of_parameters(name)),
+                sizes.mean(_of_gradient(name)),
+            )
+            for name in of_no_layer
+        ],
+    )
+
+
+def _figures(sizes: SizesOfSeeds) -> Iterator[LineChart]:
+    stacks = sizes.model.stacks()
+    layers = {side: sorted({call.layer for call in stack.calls}) for side, stack in stacks.items()}
+
+    def of_signals(side: Side, kind: str) -> Reads:
+        return {layer + 1.0: _of_signal(Signal(side, kind, layer)) for layer in layers[side]}
+
+    def of_parameters(side: Side) -> Reads:
+        return {layer + 1.0: _of_gradient(f"{side}.{layer + 1}") for layer in layers[side]}
+
+    passing = {"into the layer": "enters", "out of the layer": "output"}
+    charts: list[tuple[str, str, str, dict[str, Reads]]] = [
+        (
+            "stream",
+            "Stream into and out of each layer, rms",
+            "",
+            {f"{side}, {name}": of_signals(side, kind) for side in stacks for name, kind in passing.items()},
+        ),
+        (
+            "output-gradients",
+            "Gradient of the summed loss at each layer's output, rms",
+            "nats",
+            {side: of_signals(side, "output gradient") for side in stacks},
+        ),
+        (
+            "parameter-gradients",
+            "Gradient of the loss per token in each layer's parameters, rms",
+            "nats/token",
+            {side: of_parameters(side) for side in stacks},
+        ),
+    ]
+    for name, title, unit, curves in charts:
+        y = Axis(label="rms", unit=unit, log=True)
+        series = [
+            curve for label, reads in curves.items() if (curve := sizes.series(label, reads)) is not None
+        ]
+        if series:
+            yield LineChart(name=name, title=title, x="layer, from the bottom", y=y, series=series)
+
+
+def _notes(text: TrainingText, model: TranslationModel, *, trained: bool) -> Iterator[str]:
+    config = text.config.training
+    for name, other in (("start_from", config.start_from), ("pretrained", config.pretrained)):
+        if other is not None and not trained:
+            yield f"training.{name} is left out: the models begin as model.initialization says."
+    if "encoder" in model.stacks():
+        yield "The result of the encoder is the memory that the decoder reads."
+    yield (
+        "Where an aggregation mixes layers, what goes into a layer is not what came out of the one below it."
+    )
+
+
+_NORM = Axis(label="gradient norm", unit="nats/token", log=True)  # of the loss; parameters have no unit
+_FEW_LAYERS = 12
+_MAX_COLUMNS = 50
+
+
+def analyse_gradients(run: str) -> Finding:
+    """The gradient norm of each layer's parameters over the updates of a run.
+
+    Raises:
+        NotApplicableError: There is no such run, or it was not trained with ``training.record.gradients``.
+        DataError: The records are damaged.
+    """
+    place = run_of(run)
+    if place is None:
+        raise NotApplicableError(
+            f"{run}: no such run directory", "gradients are recorded in the folder of a run"
+        )
+    records = read_records(place.gradients)
+    if not records:
+        raise NotApplicableError(
+            f"{run}: recorded no gradients", "train with training.record.gradients=100, also from here on"
+        )
+    updates = [_update(record, str(place.gradients)) for record in records]
+    figures: list[Figure] = []
+    medians: list[Series] = []
+    for side in ("encoder", "decoder"):
+        layers = [key for key in records[0] if key.startswith(f"{side}.") and not key.endswith(".rest")]
+        curves = [
+            Series(name=f"layer {key.partition('.')[2]}", x=updates, y=_norms(records, key)) for key in layers
+        ]
+        if curves:
+            figures.append(_curves(side, curves) if len(curves) <= _FEW_LAYERS else _field(side, curves))
+            numbers = [float(key.partition(".")[2]) for key in layers]
+            medians.append(Series(name=side, x=numbers, y=[_median(curve.y) for curve in curves]))
+    by_layer = LineChart(  # no bars: on a logarithmic scale they begin nowhere
+        name="gradients-by-layer",
+        title="Gradient norm by layer, median over the recorded updates",
+        x="layer, from the bottom",
+        y=_NORM,
+        series=medians,
+    )
+    newest = place.checkpoints()[-1:]
+    return Finding(
+        analysis="gradients",
+        title=f"Gradients by layer of {run}",
+        measured="The Euclidean norm of the gradient of the training loss per target token with respect to "
+        "the parameters that belong to one layer alone, before the whole gradient is clipped. Recorded by "
+        f"training itself at {len(records)} of its updates.",
+        figures=[*figures, by_layer],
+        notes=(
+            "What several layers share (such as the gates of a depth-wise LSTM), embeddings and the weights "
+            "of aggregations and fusions are in no layer; the records have them as rest.",
+        ),
+        provenance=provenance(source_of(run, each.path, {"update": each.update}) for each in newest),
+    )
+
+
+def _curves(side: str, curves: Sequence[Series]) -> LineChart:
+    title = f"{side.capitalize()}: gradient norm of each layer"
+    return LineChart(name=f"{side}-gradients", title=title, x="update", y=_NORM, series=curves, ordered=True)
+
+
+def _field(side: str, curves: Sequence[Series]) -> HeatMap:
+    """Layers over updates in shades, where there are too many layers for lines."""
+    updates = curves[0].x
+    size = math.ceil(len(updates) / _MAX_COLUMNS)
+    begins = range(0, len(updates), size)
+    return HeatMap(
+        name=f"{side}-gradients",
+        title=f"{side.capitalize()}: gradient norm of each layer",
+        caption=f"Each column is the median of {size} records." if size > 1 else "",
+        row_axis="layer",
+        column_axis="update" if size == 1 else "updates from",
+        value=_NORM,
+        rows=[curve.name.removeprefix("layer ") for curve in curves],
+        columns=[f"{updates[begin]:.0f}" for begin in begins],
+        values=[[_median(curve.y[begin : begin + size]) for begin in begins] for curve in curves],
+    )
+
+
+def _update(record: Mapping[str, object], path: str) -> float:
+    update = record.get("update")
+    if not isinstance(update, int):
+        raise DataError(f"{path}: a record has no update")
+    return float(update)
+
+
+def _norms(records: Sequence[Mapping[str, object]], key: str) -> list[float | None]:
+    values = [record.get(key) for record in records]
+    return [float(value) if isinstance(value, int | float) else None for value in values]
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    finite = [value for value in values if value is not None]
+    return median(finite) if finite else None
