@@ -321,7 +321,6 @@ def test_what_may_change_in_the_middle_of_a_run() -> None:
     assert {
         "run",
         "decoding",
-        "export",
         "data.train",
         "data.valid",
         "data.test",
@@ -346,36 +345,6 @@ def test_what_may_change_in_the_middle_of_a_run() -> None:
         "training.sharding",
         "training.activation_checkpointing",
     } == CHANGEABLE
-
-
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        ("model: {encoder: {mixer: gru}}", "ctranslate2 does not compute model.encoder.mixer=gru"),
-        (
-            "model: {encoder: {mixer: {type: self_attention, relative: 4}}}",
-            "ctranslate2 does not compute model.encoder.mixer.relative beside encoder.positions=sinusoidal",
-        ),
-        (
-            "model: {decoder: {positions: learned, mixer: {type: self_attention, relative: 4}}}",
-            "ctranslate2 does not compute model.decoder.mixer.relative beside decoder.positions=learned",
-        ),
-        ("model: {activation: glu}", "ctranslate2 does not compute model.activation=glu"),
-    ],
-)
-def test_what_cannot_be_exported_is_refused_before_it_is_trained(here: Path, written: str, said: str) -> None:
-    data = "data: {source: de, target: en, train: train}"
-    path = write(here / "run.yaml", f"{data}\n{written}\nexport: {{must_be: [onnx, ctranslate2]}}\n")
-    with pytest.raises(UsageError, match=re.escape(f"export.must_be: {said}")):
-        load_run_file(path)
-    assert load_run_file(path, ["export.must_be=[onnx]"]).config.export.must_be == ("onnx",)
-    directions = "data: {directions: [de-en, en-de], train: train}"
-    path = write(here / "several.yaml", f"{directions}\nexport: {{must_be: [ctranslate2]}}\n")
-    with pytest.raises(UsageError, match=r"ctranslate2 does not compute data\.directions"):
-        load_run_file(path)
-    path = write(here / "wrong.yaml", f"{data}\nexport: {{must_be: [tflite]}}\n")
-    with pytest.raises(UsageError, match=r"wrong\.yaml:2"):
-        load_run_file(path)
 
 
 def test_a_recipe_without_its_text_says_where_it_looks() -> None:

@@ -1,18 +1,12 @@
-"""Which models other programs can compute, as settings tell; a run file may ask for it (`export.must_be`).
-
-Nothing is trained yet, and no library of a format is needed: settings alone tell.
-"""
+"""Which models other programs can compute, as their settings tell."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field
-
 from deepwire.config.section import Section
-from deepwire.data.data_config import DataConfig
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
@@ -79,15 +73,6 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-FormatName = Literal[
-    "onnx",
-    "torch_export",
-    "ctranslate2",
-    "huggingface",
-    "huggingface-code",
-    "argos",
-    "marian",
-]
 PLAIN_ACTIVATIONS = ("relu", "gelu", "silu")
 _IN_CTRANSLATE2: Allowed = {
     "activation": (*PLAIN_ACTIVATIONS, *GATES),
@@ -108,16 +93,6 @@ _IN_CTRANSLATE2: Allowed = {
         )
     ),
 }
-
-
-class ExportConfig(Section):
-    """Other programs that shall be able to run the model."""
-
-    must_be: tuple[FormatName, ...] = Field(
-        (),
-        description="formats of 'deepwire export' that the model must fit: a setting that one of them does "
-        "not have is refused when the run file is read, before days of training",
-    )
 
 
 _IN_MARIAN: Allowed = {
@@ -270,79 +245,3 @@ def _layout(positions: PositionsConfig) -> str:
         return positions.type
     begins = {"interleaved": 0, "halves": 2}[positions.layout]
     return positions.layout if positions.first == begins else f"{positions.layout} from {positions.first}"
-
-
-_ANY = "onnx computes every model"
-_GRAPHS: frozenset[FormatName] = frozenset({"onnx", "torch_export"})
-_DECODERS = _GRAPHS | {"huggingface-code"}
-_Refusal = Callable[[ModelConfig, DataConfig], str | None]
-
-
-def export_refusal(formats: Sequence[FormatName], model: ModelConfig, data: DataConfig) -> str | None:
-    """Which format refuses which setting; None if all can have the model."""
-    for name in formats:
-        if data.text is not None and name not in _GRAPHS:
-            return f"{name} has no language models; {_ANY}"
-        if model.is_decoder_only and name not in _DECODERS:
-            return f"{name} does not compute model.architecture=decoder_only; {_ANY}"
-        if data.context.used and name not in _GRAPHS:
-            return f"{name} translates line by line, without data.context; {_ANY}"
-        if (refused := _REFUSALS[name](model, data)) is not None:
-            return refused
-    return None
-
-
-def _nothing(model: ModelConfig, data: DataConfig) -> None:
-    """Every model can be had."""
-
-
-def _ctranslate2(model: ModelConfig, data: DataConfig) -> str | None:
-    setting = not_in_ctranslate2(model)
-    if setting is None and data.languages is None:
-        return None
-    refused = "data.directions" if setting is None else f"model.{setting}"
-    return f"ctranslate2 does not compute {refused}; {_ANY}"
-
-
-def _argos(model: ModelConfig, data: DataConfig) -> str | None:
-    if (refused := _ctranslate2(model, data)) is not None:
-        return refused
-    if not data.source_bos and data.vocabulary.joint:
-        return None
-    setting = "data.source_bos=true" if data.source_bos else "data.vocabulary.joint=false"
-    return f"a package of Argos has no {setting}"
-
-
-def _marian(model: ModelConfig, data: DataConfig) -> str | None:
-    others = {
-        "data.directions": data.languages is not None,
-        "data.source_bos=true": data.source_bos,
-    }
-    if (setting := not_in_marian(model)) is not None:
-        return f"Marian does not compute model.{setting}; {IN_MARIAN}"
-    refused = next((name for name, used in others.items() if used), None)
-    return None if refused is None else f"Marian does not compute {refused}; {IN_MARIAN}"
-
-
-def _huggingface(model: ModelConfig, data: DataConfig) -> str | None:
-    kind, refused = data.vocabulary.type, None
-    try:
-        huggingface_class(model)
-    except ValueError as setting:
-        refused = f"model.{setting}"
-    if refused is None and data.source_bos:
-        refused = "data.source_bos=true"
-    if refused is None and kind not in ("bpe", "unigram", "existing"):
-        refused = f"data.vocabulary.type={kind}"
-    return None if refused is None else f"no class of transformers computes {refused}; {_ANY}"
-
-
-_REFUSALS: Mapping[FormatName, _Refusal] = {
-    "onnx": _nothing,
-    "torch_export": _nothing,
-    "huggingface-code": _nothing,
-    "huggingface": _huggingface,
-    "ctranslate2": _ctranslate2,
-    "argos": _argos,
-    "marian": _marian,
-}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -21,10 +21,8 @@ from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.data_config import DataConfig
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import UsageError
-from deepwire.export_requirements import ExportConfig, export_refusal
 from deepwire.model.config import ModelConfig
 from deepwire.recipes.notes import RecipeNote, expanded, name_suffix, note_of
-from deepwire.tasks import TaskName, task_faults, unused_by_task, with_presets
 from deepwire.training.config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -32,6 +30,68 @@ if TYPE_CHECKING:
     from deepwire.model.stack_spec import Side
 
 Value = TypeVar("Value")
+TaskName = Literal["translation", "language_model"]
+
+_PRESETS: Mapping[object, Mapping[str, Mapping[str, object]]] = {
+    "language_model": {
+        "data": {"text": {}},
+        "model": {"architecture": "decoder_only"},
+        # Smoothing makes translations better, and perplexities worse.
+        "training": {"label_smoothing": 0.0},
+    }
+}
+"""Settings that have another default for a task than elsewhere, by section."""
+
+
+def _with_presets(given: object) -> object:
+    """The settings of a run file, with what its task presets where they say nothing."""
+    if not isinstance(given, dict):
+        return given
+    settings = dict(given)
+    for section, presets in _PRESETS.get(given.get("task"), {}).items():
+        section_settings = settings.get(section, {})
+        if isinstance(section_settings, dict):
+            settings[section] = {**presets, **section_settings}
+    return settings
+
+
+def _unused_by_task(task: TaskName) -> UnusedSettings:
+    """Settings that mean nothing for the task, by dotted key, and why."""
+    if task == "language_model":
+        yield "model.source_loss", "a language model has no source, and learns every token"
+        yield "training.validation.beam", "a language model translates nothing"
+        of_sources = ("max_length_ratio", "max_source_length", "placeholders", "guards", "casing", "rounds")
+        for name in (*of_sources, "term_search", "n_best"):
+            yield f"decoding.{name}", "a language model has no source"
+
+
+def _task_faults(
+    task: TaskName, data: DataConfig, model: ModelConfig, training: TrainingConfig
+) -> Iterator[str]:
+    """Where the sections of a run file do not fit the task."""
+    if task == "translation":
+        if data.text is not None:
+            yield "data.text is text of one side: set task: language_model"
+        return
+    if data.text is None:
+        yield "task: language_model needs data.text; leave it out, and it has its defaults"
+    elif not model.is_decoder_only:
+        yield (
+            f"task: language_model has no source to encode: set model.architecture to decoder_only, "
+            f"not {model.architecture}"
+        )
+    elif (model.decoder.positions or model.positions).has_rows and data.text.block > model.max_length:
+        yield (
+            f"data.text.block is {data.text.block} tokens, but model.max_length has {model.max_length} "
+            "positions"
+        )
+    if training.input_noise is not None and training.input_noise.source.total:
+        yield "training.input_noise.source: a language model has no source; set training.input_noise.target"
+    if training.validation.text_metrics:
+        yield (
+            f"training.validation: {training.validation.text_metrics[0]} scores translations, and a "
+            "language model has none; it is scored by perplexity"
+        )
 
 
 class RunFile(Section):
@@ -53,16 +113,13 @@ class RunFile(Section):
     decoding: DecodingConfig = Field(
         default_factory=DecodingConfig, json_schema_extra=MAY_CHANGE, description="how text is translated"
     )
-    export: ExportConfig = Field(
-        default_factory=ExportConfig, json_schema_extra=MAY_CHANGE, description="where the model is to run"
-    )
     recipe: RecipeNote | None = Field(default=None, description="what a recipe says about itself")
 
-    _has_the_presets_of_its_task = model_validator(mode="before")(with_presets)
+    _has_the_presets_of_its_task = model_validator(mode="before")(_with_presets)
 
     def unused_settings(self) -> UnusedSettings:
         """Settings of one section for something that another one leaves out."""
-        yield from unused_by_task(self.task)
+        yield from _unused_by_task(self.task)
         if self.data.valid is None:
             for name in ("bleu", "metrics", "metric", "bleu_every", "beam", "max_sentences", "max_tokens"):
                 yield f"training.validation.{name}", "there is no validation set; set data.valid"
@@ -81,7 +138,7 @@ class RunFile(Section):
 
     def _faults(self) -> Iterator[str]:
         data, model, training = self.data, self.model, self.training
-        yield from task_faults(self.task, data, model, training)
+        yield from _task_faults(self.task, data, model, training)
         languages = data.languages
         targets = () if languages is None or languages.tag != "none" else languages.targets
         if len(targets) > 1 and not model.languages.used:
@@ -92,8 +149,6 @@ class RunFile(Section):
         for name in self.recipe.parameters if self.recipe else ():
             if name in type(self).model_fields or "." in name or "=" in name:
                 yield f"recipe.parameters: {name} cannot be the name of a parameter"
-        if (refused := export_refusal(self.export.must_be, model, data)) is not None:
-            yield f"export.must_be: {refused}"
         if training.pretrained is not None and model.is_decoder_only:
             yield "training.pretrained fills an encoder, and model.architecture: decoder_only has none"
         if model.source_loss and not data.vocabulary.joint:
@@ -287,7 +342,7 @@ def completed(record: Mapping[str, object]) -> Mapping[str, object]:
     Settings that change nothing have their defaults, whatever was recorded: a run file may not set them, and
     the run is to continue without them. A record that this version cannot read comes back as it is.
     """
-    settings = {key: value for key, value in record.items() if key != "recipe"}
+    settings = {key: value for key, value in record.items() if key not in ("recipe", "export")}
     try:
         return canonical_settings(RunFile.model_validate(_without_removed(settings)))
     except ValidationError:

@@ -80,10 +80,6 @@ def test_from_text_to_translations(toy: Path, capsys: pytest.CaptureFixture[str]
         ("model.encoder.layers=3", "model.encoder: has no effect"),
         ("model.decoder.mixer=luna", "luna reads an encoder"),
         ("data.vocabulary.joint=false model.embeddings.tie=output", "model.source_loss"),
-        (
-            "export.must_be=[onnx,ctranslate2]",
-            "export.must_be: ctranslate2 does not compute model.architecture=decoder_only",
-        ),
         ("model.architecture=encoder_decoder model.source_loss=true", "predicts nothing"),
         ("training.pretrained=xlmr", "training.pretrained fills an encoder"),
     ],

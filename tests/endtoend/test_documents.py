@@ -113,10 +113,6 @@ def test_what_only_the_line_in_front_says_is_learned(toy: Path) -> None:
         ("data.context.source=-1", "data.context.source"),
         ("data.context.sources=1", "data.context.source"),
         ("data.context.target=0 data.context.loss=all", "targets have no context; set data.context.target"),
-        (
-            "export.must_be=[torch_export,ctranslate2]",
-            "export.must_be: ctranslate2 translates line by line, without data.context",
-        ),
     ],
 )
 def test_wrong_settings_are_refused_with_the_run_file(

@@ -295,7 +295,6 @@ def test_no_more_is_read_than_positions_were_learned(
         ("data.filters.max_ratio=2", "has no effect"),
         ("decoding.max_length_ratio=3", "has no effect"),
         ("model.source_loss=true", "has no effect"),
-        ("export.must_be=[onnx,huggingface-code]", "huggingface-code has no language models"),
         ("model.decoder.connection=rnmt", "reads an encoder"),
         ("data.train=nothing", "nothing.en: no such file"),
     ],
