@@ -29,11 +29,8 @@ def test_the_report_of_two_files(corpus: Path, capsys: pytest.CaptureFixture[str
     assert shown.err == ""
 
 
-@pytest.mark.parametrize(
-    "arguments", [["run.yaml"], ["--source", "train.de", "--target", "train.en"], ["--tsv", "t.tsv"]]
-)
+@pytest.mark.parametrize("arguments", [["run.yaml"], ["--source", "train.de", "--target", "train.en"]])
 def test_the_json_report(corpus: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    (corpus / "t.tsv").write_text("Ein Hund.\tA dog.\nZwei Hunde.\tTwo dogs.\nx\t\n\ty\na\t\n")
     assert main(["data", "check", "--json", *arguments]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     report = json.loads(line)["train"]
@@ -47,13 +44,10 @@ def test_the_json_report(corpus: Path, capsys: pytest.CaptureFixture[str], argum
         (["--source", "none.de", "--target", "train.en"], 3, "none.de: no such file"),
         (["--source", "empty", "--target", "train.en"], 3, "empty: is empty"),
         (["--source", "bad", "--target", "short.en"], 3, "bad:1:2: not UTF-8 (byte 0xff)"),
-        (["--tsv", "train.de"], 3, "train.de:1: 1 column where 2 are expected"),
-        (["--jsonl", "train.de"], 3, "train.de:1: not JSON"),
-        (["--tsv", "a", "--jsonl", "b"], 2, "a text is given by --source and --target, or --tsv, or --jsonl"),
-        (["--tsv", "a", "--columns", "1"], 2, "--columns '1': two names with a comma"),
-        (["--tsv", "a", "--columns", "0,1"], 2, "--columns 0,1: columns are counted from 1, not 0"),
+        (["run.yaml", "data.train={tsv: train.de}"], 3, "train.de:1: 1 column where 2 are expected"),
+        (["run.yaml", "data.train={jsonl: train.de}"], 3, "train.de:1: not JSON"),
         ([], 2, "nothing to check"),
-        (["run.yaml", "--tsv", "a"], 2, "a run file says itself where its text is"),
+        (["run.yaml", "--source", "train.de"], 2, "without a run file"),
         (["run.yaml", "data.train=none/train"], 3, "no such file (also tried .gz, .zst, .xz)"),
         (
             ["run.yaml", "data.train={prefix: train, alignments: links}"],
@@ -82,7 +76,8 @@ def test_wrong_input_is_one_clear_line(
 
 
 def test_a_closed_pipe_and_stdin_end_quietly(corpus: Path) -> None:
-    command = [sys.executable, "-m", "deepwire", "data", "check", "--tsv", "-", "--samples", "1000"]
+    command = [sys.executable, "-m", "deepwire", "data", "check", "run.yaml", "data.train={tsv: '-'}"]
+    command += ["--samples", "1000"]
     text = "".join(f"Satz {number} {'x' * 200}\tSentence {number} {'x' * 200}\n" for number in range(1500))
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE

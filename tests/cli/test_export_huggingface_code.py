@@ -109,7 +109,7 @@ def test_rounds_of_recurrent_depth_are_chosen_at_export(
     """The proof has as many, and so has what is evaluated."""
     recurrence = {"prelude": 1, "coda": 1, "rounds": 2}
     settings = {"encoder": {"layers": 3, "recurrence": recurrence}, "decoder": {"layers": 1}}
-    code, errors = export(saved(tmp_path / "model", joint, settings), "--rounds", "5")
+    code, errors = export(saved(tmp_path / "model", joint, settings, decoding={"rounds": 5}))
     assert code == 0, errors
     there, tokenizer = opened(tmp_path / "out")
     assert there.config.decoding["rounds"] == 5

@@ -257,7 +257,7 @@ def test_other_numbers_are_rejected(
 def test_rounds_of_recurrent_depth_are_chosen_at_export(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With --rounds, as decoding.rounds says, or as trained; the proof has as many."""
+    """As decoding.rounds says, or as trained; the proof has as many."""
     monkeypatch.chdir(tmp_path)
     recurrence = {"prelude": 1, "coda": 1, "rounds": 2}
     sizes = {"d_model": 16, "heads": 2, "feed_forward": 16}
@@ -274,9 +274,9 @@ def test_rounds_of_recurrent_depth_are_chosen_at_export(
 
     exported("trained", "--unchecked")
     exported("stored", "--unchecked", rounds=4)
-    exported("chosen", "--rounds", "4", "--text", str(folder / "text.de"), "--lines", "4", rounds=3)
+    exported("proven", "--text", str(folder / "text.de"), "--lines", "4", rounds=4)
     told = [
-        json.loads(Path(f"{name}-out/manifest.json").read_text()) for name in ("trained", "stored", "chosen")
+        json.loads(Path(f"{name}-out/manifest.json").read_text()) for name in ("trained", "stored", "proven")
     ]
     assert [each["rounds"] for each in told] == [2, 4, 4]
     assert np.abs(encoded[0] - encoded[1]).max() > 1e-3

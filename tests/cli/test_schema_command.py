@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.cli.completion import KEYS
 from deepwire.cli.main import main
+from deepwire.cli.usage_errors import KEYS
 from deepwire.config.section import described_keys
 from deepwire.runfile import RunFile
 
@@ -46,24 +46,7 @@ def test_the_shell_completes_commands_and_options(
     assert "gates" in completions("deepwire analyze ga", monkeypatch, capsys)
 
 
-def test_the_shell_completes_values(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("mine.yaml").touch()
-    for line, expected in {
-        "export x --format o": ["onnx"],
-        "translate x --precision fp": ["fp32", "fp16"],
-        "evaluate --metric chrf": ["chrf", "chrf++"],
-        "train mi": ["mine.yaml"],
-        "inspect dem": ["demo"],
-        "recipes show dem": ["demo"],
-        "train demo training.max_u": ["training.max_updates="],
-    }.items():
-        assert completions(f"deepwire {line}", monkeypatch, capsys) == expected, line
-
-
-def test_the_keys_that_complete_are_those_of_run_files() -> None:
+def test_the_keys_that_errors_suggest_are_those_of_run_files() -> None:
     keys = dict.fromkeys(key for key, _ in described_keys(RunFile))
     assert KEYS.read_text(encoding="utf-8").splitlines() == list(keys), f"write into {KEYS}:\n" + "\n".join(
         keys
@@ -76,9 +59,9 @@ def test_completion_does_not_wait_for_torch() -> None:
         "with contextlib.suppress(SystemExit): main([])\n"
         "sys.exit('torch' in sys.modules)"
     )
-    line = {"COMP_WORDS": "deepwire train demo seed", "COMP_CWORD": "3"}
+    line = {"COMP_WORDS": "deepwire train --dry", "COMP_CWORD": "2"}
     names = os.environ | line | {"_DEEPWIRE_COMPLETE": "complete_bash"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=names, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout) == (0, "seed=\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "--dry-run\n"), done.stderr

@@ -115,11 +115,6 @@ def test_perplexity_of_a_text(in_folder: Path, model: Model, capsys: pytest.Capt
 
     assert main(["perplexity", "runs/run", "-i", "valid.en", "--precision", "fp32", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["perplexity"] == pytest.approx(alone.perplexity, rel=1e-5)
-    assert (
-        main(["perplexity", "runs/run", "-i", "valid.en", "--per-document", "--precision", "fp32", "-q"]) == 0
-    )
-    shown = [float(line) for line in capsys.readouterr().out.split()]
-    assert shown == pytest.approx([score.log_probability for score in each], abs=1e-4)
 
 
 def test_prompts_of_any_length_are_read_at_once(in_folder: Path, model: Model) -> None:
@@ -213,7 +208,6 @@ def test_a_command_draws_as_its_options_and_the_stored_settings_say(
             ["perplexity", "runs/run", "-i", "valid.en", "--stride", "25"],
             "stride must be from 1 to the context of",
         ),
-        (["perplexity", "runs/run", "-i", "valid.en", "--joined", "--per-document"], "--per-document"),
         (["perplexity", "runs/run", "-i", "empty.en"], "empty.en: has no line that is not empty"),
     ],
 )

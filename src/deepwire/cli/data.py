@@ -35,14 +35,6 @@ def check(
     overrides: Overrides = None,
     source: Annotated[Path | None, typer.Option(help="Source text, - for stdin.")] = None,
     target: Annotated[Path | None, typer.Option(help="Target text, line by line its translation.")] = None,
-    tsv: Annotated[Path | None, typer.Option(help="Pairs in columns separated by tabs.")] = None,
-    jsonl: Annotated[Path | None, typer.Option(help="Pairs as one JSON object a line.")] = None,
-    columns: Annotated[
-        str | None, typer.Option(help="Columns of --tsv or keys of --jsonl, such as 1,2 or de,en.")
-    ] = None,
-    languages: Annotated[
-        str | None, typer.Option(help="Source and target, such as de,en; default: the file endings.")
-    ] = None,
     samples: Annotated[int, typer.Option(min=0, max=1000, help="Random pairs to show.")] = 5,
     seed: Annotated[int, typer.Option(help="Chooses the random pairs.")] = 1,
     as_json: Json = False,
@@ -55,15 +47,13 @@ def check(
     from deepwire.data.text.corpus import hinting_at_recipes
     from deepwire.runfile import load_run_file
 
-    forms = {"source_file": source, "target_file": target, "tsv": tsv, "jsonl": jsonl}
-    files = {name: path for name, path in forms.items() if path is not None}
     origins: Mapping[str, str] = {}
-    if run_file is None:
-        data = _data_of_files(files, columns, languages)
-    elif "=" in run_file and files:
-        raise UsageError(f"{run_file}: there is no run file whose settings it could change", "leave it out")
-    elif files or columns or languages:
-        raise UsageError("a run file says itself where its text is", "change it with data.KEY=VALUE")
+    if source is not None and target is not None and run_file is None:
+        data = _data_of_files(source, target)
+    elif source is not None or target is not None:
+        raise UsageError("--source and --target belong together, without a run file", "give both alone")
+    elif run_file is None:
+        raise UsageError("nothing to check", "name a run file, or --source and --target")
     else:
         loaded = load_run_file(run_file, overrides or [])
         data, origins = loaded.config.data, loaded.origins
@@ -114,49 +104,18 @@ def download(
         print(f"{file.sha256}  {file.path}")
 
 
-def _data_of_files(forms: dict[str, Path], columns: str | None, languages: str | None) -> DataConfig:
-    from pydantic import ValidationError
-
+def _data_of_files(source: Path, target: Path) -> DataConfig:
+    """The section of two files; `train.de.gz` is in `de`."""
     from deepwire.data.data_config import DataConfig
-
-    if not forms:
-        raise UsageError("nothing to check", "name a run file, or --source and --target, --tsv or --jsonl")
-    if len(forms) > 1 and forms.keys() & {"tsv", "jsonl"}:
-        raise UsageError(
-            "a text is given by --source and --target, or --tsv, or --jsonl", "give one of these"
-        )
-    corpus: dict[str, object] = dict(forms)
-    if columns is not None:
-        names = _two(columns, "--columns", "1,2 for the numbers of --tsv, or de,en for the keys of --jsonl")
-        corpus["source_column"], corpus["target_column"] = (int(n) if n.isdecimal() else n for n in names)
-    labels = _two(languages, "--languages", "de,en") if languages is not None else _labels_of(forms)
-    settings = {"source": labels[0], "target": labels[1], "train": [corpus]}
-    try:
-        return DataConfig.model_validate(settings)
-    except ValidationError as fault:
-        message = fault.errors()[0]["msg"].removeprefix("Value error, ")
-        raise UsageError(f"--columns {columns}: {message}" if "column" in message else message) from None
-
-
-def _two(text: str, option: str, example: str) -> list[str]:
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 2 or not all(parts):
-        raise UsageError(
-            f"{option} {text!r}: two names with a comma between them are needed", f"such as {example}"
-        )
-    return parts
-
-
-def _labels_of(forms: dict[str, Path]) -> list[str]:
-    """Language labels from the endings of two files, `train.de.gz` is `de`; else `source` and `target`."""
     from deepwire.io.output import COMPRESSED_SUFFIXES
 
-    labels = []
-    for form in ("source_file", "target_file"):
-        path = forms.get(form, Path("-"))
-        path = path.with_suffix("") if path.suffix in COMPRESSED_SUFFIXES else path
-        labels.append(path.suffix.removeprefix("."))
-    return labels if all(labels) and labels[0] != labels[1] else ["source", "target"]
+    files = (source, target)
+    names = [path.with_suffix("") if path.suffix in COMPRESSED_SUFFIXES else path for path in files]
+    labels = [path.suffix.removeprefix(".") for path in names]
+    if not all(labels) or labels[0] == labels[1]:
+        labels = ["source", "target"]
+    corpus = {"source_file": source, "target_file": target}
+    return DataConfig.model_validate({"source": labels[0], "target": labels[1], "train": [corpus]})
 
 
 def _print_reports(checked: Checked, temperature: float) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +16,7 @@ from deepwire.io.atomic import free_name, new_folder, require_absent, write_json
 if TYPE_CHECKING:
     from deepwire.checkpoint.store import LoadedModel
     from deepwire.convert.export_format import ExportFormat
-    from deepwire.convert.parity import Parity, ParityLimits
+    from deepwire.convert.parity import ParityLimits
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A run, RUN@avg5, or a model directory.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the exported model.")]
@@ -43,7 +41,6 @@ Text = Annotated[Path | None, typer.Option(help="Source text to compare translat
 Reference = Annotated[Path | None, typer.Option(help="Its translation, to compare BLEU too.")]
 Into = Annotated[str, typer.Option(help="Language of the reference, of a model of several directions.")]
 Lines = Annotated[int | None, typer.Option(min=1, help="Compare on so many lines of the text; default 200.")]
-Rounds = Annotated[int | None, typer.Option(min=1, max=1000, help="Rounds of a recurrent encoder.")]
 Unchecked = Annotated[bool, typer.Option("--unchecked", help="Do not compare translations.")]
 FromName = Annotated[str, typer.Option(help="Argos: what the source language is called, German.")]
 ToName = Annotated[str, typer.Option(help="Argos: what the target language is called, English.")]
@@ -70,7 +67,6 @@ def export(
     reference: Reference = None,
     into: Into = "",
     lines: Lines = None,
-    rounds: Rounds = None,
     unchecked: Unchecked = False,
     most_different: MostDifferent = None,
     from_name: FromName = "",
@@ -92,18 +88,16 @@ def export(
     export_format = _format(format_name, from_name, to_name)
     kind = _quantization(export_format, quantization, int8)
     require_absent(output)
-    compared = {
-        "--text": text,
-        "--reference": reference,
-        "--into": into or None,
-        "--lines": lines,
-        "--most-different": most_different,
-    }
-    _require_text(compared, unchecked=unchecked)
+    if unchecked and (text or reference or into or lines or most_different is not None):
+        raise UsageError("--unchecked compares nothing, so it needs no text", "leave out one or the other")
+    if not unchecked and text is None:
+        raise UsageError(
+            "no text to compare translations on", "add --text FILE with source text, or --unchecked alone"
+        )
     folder = find_model(model)
     _require_format(model, folder, export_format, reference)
     sources, references = _read(text, reference, lines or LINES)
-    loaded = _with_rounds(load_model(folder), rounds)
+    loaded = load_model(folder)
     _require_lines(model, loaded, export_format)
     export_format.require(loaded)
     if not unchecked:
@@ -123,24 +117,20 @@ def export(
             "compared": parity and parity.to_json() | {"allowed_mean_difference": limits.mean},
         }
         write_json(made / PARITY, record)
-        _require_parity(export_format, made, output, parity, limits)
+        if violations := [] if parity is None else parity.violations(limits):
+            rejected = free_name(output, REJECTED)
+            made.replace(rejected)
+            raise DeepwireError(
+                f"{rejected}: {export_format.name} computes something else: {parity}; "
+                f"{'; '.join(violations)}",
+                "--most-different allows more",
+            )
         require_absent(output)  # another process may have made it meanwhile
     if not quiet:
         for note in export_format.notes(loaded):
             tell(f"note: {note}")
         tell("not compared" if parity is None else str(parity))
     print(output)
-
-
-def _require_text(options: Mapping[str, object], *, unchecked: bool) -> None:
-    """Check that there is a text to compare on, and that no option is for a comparison that is not made."""
-    given = [f"{name} {value}" for name, value in options.items() if value is not None]
-    if unchecked and given:
-        raise UsageError(f"{', '.join(given)} and --unchecked contradict", "leave out one or the other")
-    if not unchecked and options["--text"] is None:
-        raise UsageError(
-            "no text to compare translations on", "add --text FILE with source text, or --unchecked alone"
-        )
 
 
 def _format(name: str, from_name: str, to_name: str) -> ExportFormat:
@@ -166,30 +156,21 @@ def _quantization(export_format: ExportFormat, name: str | None, int8: bool) -> 
 
 
 def _require_format(model: str, folder: Path, export_format: ExportFormat, reference: Path | None) -> None:
-    """Check, before the weights are read, that the format has language models if this is one.
-
-    Raises:
-        ModelError: It has none.
-        UsageError: There is a reference for a language model.
-    """
+    """Check, before the weights are read, that the format has language models if this is one."""
     from deepwire.checkpoint.store import read_metadata
 
-    if read_metadata(folder).get("text") is not None:
-        if not export_format.has_language_models:
-            raise ModelError(
-                f"{model}: is a language model, and {export_format.name} has none", "use --format onnx"
-            )
-        if reference is not None:
-            raise UsageError("--reference: a language model translates nothing", "leave it out")
+    if read_metadata(folder).get("text") is None:
+        return
+    if not export_format.has_language_models:
+        raise ModelError(
+            f"{model}: is a language model, and {export_format.name} has none", "use --format onnx"
+        )
+    if reference is not None:
+        raise UsageError("--reference: a language model translates nothing", "leave it out")
 
 
 def _require_lines(name: str, model: LoadedModel, export_format: ExportFormat) -> None:
-    """Check that lines of plain text are all that the model reads.
-
-    Raises:
-        ModelError: It reads documents, which the format does not, or symbols for placeholders, which nothing
-            would put back there.
-    """
+    """Check that the format has all that the model reads: documents, symbols for placeholders."""
     from deepwire.decoding.model_loading import context_of
 
     if context_of(model).used and not export_format.reads_documents:
@@ -218,23 +199,6 @@ def _require_language(model: LoadedModel, name: str) -> None:
     LanguageSelector(languages, model.vocabularies, lambda _: None).select(name)
 
 
-def _with_rounds(model: LoadedModel, rounds: int | None) -> LoadedModel:
-    """The model with a number of rounds that it translates with.
-
-    Raises:
-        UsageError: Its encoder has no recurrent depth.
-    """
-    from deepwire.decoding.decoding_config import with_settings
-    from deepwire.decoding.model_loading import stored_config
-    from deepwire.decoding.models import as_configured
-
-    if rounds is None:
-        return model
-    decoding = with_settings(stored_config(model), {"rounds": rounds})
-    as_configured([model.model], decoding)
-    return replace(model, metadata={**model.metadata, "decoding": decoding.model_dump(mode="json")})
-
-
 def _limits(export_format: ExportFormat, kind: str, most_different: float | None) -> ParityLimits:
     from deepwire.convert.parity import EXACT, ROUNDED, ParityLimits
 
@@ -243,20 +207,6 @@ def _limits(export_format: ExportFormat, kind: str, most_different: float | None
     if kind != export_format.quantizations[0]:
         return ParityLimits(ROUNDED)
     return ParityLimits(EXACT, same=export_format.computes_the_same)
-
-
-def _require_parity(
-    export_format: ExportFormat, made: Path, output: Path, parity: Parity | None, limits: ParityLimits
-) -> None:
-    """Put an exported model aside that differs too much, and refuse it."""
-    violations = [] if parity is None else parity.violations(limits)
-    if violations:
-        rejected = free_name(output, REJECTED)
-        made.replace(rejected)
-        raise DeepwireError(
-            f"{rejected}: {export_format.name} computes something else: {parity}; {'; '.join(violations)}",
-            "--most-different allows more",
-        )
 
 
 def _read(text: Path | None, reference: Path | None, count: int) -> tuple[list[str], list[str] | None]:

@@ -19,7 +19,6 @@ from typing import Annotated, NoReturn
 import typer
 
 from deepwire import __version__, command_line, plugins
-from deepwire.cli import completion
 from deepwire.cli.line_by_line import HarmlessFormatter
 from deepwire.cli.usage_errors import described, leave_reading_to_commands
 from deepwire.errors import DeepwireError, UsageError, harmless
@@ -94,6 +93,8 @@ EPILOG = (
 
 _WRONG_PATH = (FileNotFoundError, PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError)
 _WRONG_NAME = {errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP}
+# The shell sets it to ask what may stand at the cursor; typer derives the name from that of the command.
+_COMPLETE = "_DEEPWIRE_COMPLETE"
 # Packages, separated by commas.
 _PLUGINS = "DEEPWIRE_PLUGINS"
 BROKEN_PIPE = 141
@@ -115,8 +116,8 @@ def main(arguments: Sequence[str]) -> int:
     allow_float32_choice()
     debug = False
     try:
-        if completion.is_asked():
-            completion.complete(build_app, COMMANDS)
+        if _COMPLETE in os.environ:
+            _complete()
         arguments, debug, packages = _take_general_options(arguments)
         command_line.remember([*arguments[:1], *(f"--plugin={name}" for name in packages), *arguments[1:]])
         _use_plugins(packages)
@@ -136,6 +137,14 @@ def main(arguments: Sequence[str]) -> int:
             traceback.print_exc()
         return _report(error, debug, arguments)
     return code
+
+
+def _complete() -> NoReturn:
+    """Answer the shell and exit; only the command that was typed is loaded."""
+    typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    verb = next((word for word in typed.split()[1:] if word in COMMANDS), None)
+    typer.main.get_command(build_app(verb)).main([], prog_name="deepwire", complete_var=_COMPLETE)
+    raise SystemExit(1)
 
 
 def build_app(verb: str | None) -> typer.Typer:

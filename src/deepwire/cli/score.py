@@ -70,8 +70,6 @@ Context = Annotated[
 Stride = Annotated[
     int | None, typer.Option(min=1, help="Steps of windows over long text. Default: context / 2.")
 ]
-Joined = Annotated[bool, typer.Option("--joined", help="Documents see those before them, as in training.")]
-PerDocument = Annotated[bool, typer.Option("--per-document", help="Log-probability of each document.")]
 
 
 @with_settings()
@@ -81,15 +79,12 @@ def perplexity(
     output: opt.Output = opt.STDIO,
     context: Context = None,
     stride: Stride = None,
-    joined: Joined = False,
-    per_document: PerDocument = False,
     as_json: opt.Json = False,
     *,
     settings: opt.Settings,
     precision: opt.Precision = "auto",
     device: opt.Device = "auto",
     threads: opt.Threads = None,
-    quiet: opt.Quiet = False,
 ) -> None:
     """Print the perplexity of a text with a language model: per token, per word and per byte.
 
@@ -100,18 +95,12 @@ def perplexity(
     """
     from deepwire.decoding.translation_io import read_text
 
-    opt.require_one({"--joined": joined, "--per-document": per_document})
     check_output(output, (input_,))
     opt.use_threads(threads)
     model = deepwire.load(models, device, precision, settings=settings, warn=warn)
     lines = read_text(input_, warn)
-    if per_document:
-        scores = CountedLines(model.document_scores(lines, context=context, stride=stride))
-        form = _as_json if as_json else _document
-        write_answers(scores, scores, form, output, flush=False, quiet=quiet)
-        return
-    found = model.perplexity(_some(lines, input_), context=context, stride=stride, joined=joined)
-    write_output(output, (_as_json(found) if as_json else _summary(found)) + "\n")
+    found = model.perplexity(_some(lines, input_), context=context, stride=stride)
+    write_output(output, (json_line(found.to_dict()) if as_json else _summary(found)) + "\n")
 
 
 def _some(lines: Iterator[str], path: Path) -> Iterator[str]:
@@ -123,14 +112,6 @@ def _some(lines: Iterator[str], path: Path) -> Iterator[str]:
         raise DataError(f"{display(path)}: has no line that is not empty")
     yield first
     yield from lines
-
-
-def _document(score: TextScore) -> str:
-    return f"{score.log_probability:.6f}"
-
-
-def _as_json(score: TextScore) -> str:
-    return json_line(score.to_dict())
 
 
 def _summary(score: TextScore) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
+from pathlib import Path
 from typing import Any
 
 import typer
 
-from deepwire.cli.completion import known_keys
+KEYS = Path(__file__).with_name("keys.txt")
+"""The settings of a run file, which its classes would take seconds to tell; a test compares them."""
 
 
 def leave_reading_to_commands(command: Any) -> None:
@@ -51,7 +53,8 @@ def described(error: typer.TyperException, verb: str) -> tuple[list[str], str, i
 def _settings(typed: str, section: str) -> list[str]:
     """The settings below a section that an option may have been meant to be: the outermost of its name."""
     name = "_" + re.sub(r"[-.]", "_", typed)
-    below = [key.removeprefix(section) for key in known_keys() if key.startswith(section)]
+    known = KEYS.read_text(encoding="utf-8").splitlines()
+    below = [key.removeprefix(section) for key in known if key.startswith(section)]
     found = [key for key in below if f"_{key}".replace(".", "_").endswith(name)]
     exact = [key for key in found if f"_{key.rpartition('.')[2]}" == name] or found
     least = min((key.count(".") for key in exact), default=0)
