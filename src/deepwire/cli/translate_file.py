@@ -61,7 +61,7 @@ def translate_file(
     """
     from deepwire.ops.process import configure_process
     from deepwire.serve.documents.document import Options
-    from deepwire.serve.documents.registry import require_reader, require_same_kind
+    from deepwire.serve.documents.registry import ENDINGS, ending, require_reader
 
     if json_path and input_.suffix.lower() != ".json":
         raise UsageError("--json-path has an effect only on .json files")
@@ -69,7 +69,9 @@ def translate_file(
     content = _read(input_)
     inputs = [input_] if terms is None else [input_, terms]
     if output is not None:
-        require_same_kind(str(input_), str(output))
+        kind = ending(input_.name)
+        if ending(output.name) in set(ENDINGS) - {kind}:
+            raise UsageError(f"--output {output}: the translation of {input_} is a {kind} file too")
         check_output(output, inputs)
     configure_process(threads=threads, flush_denormals=False)
     model = deepwire.load(models, device, precision, settings=settings, warn=warn, terms=terms)

@@ -21,7 +21,7 @@ from deepwire.serve.document_translation import (
     translate_plan,
 )
 from deepwire.serve.documents.document import Options
-from deepwire.serve.documents.formats.hypertext import HtmlDocument
+from deepwire.serve.documents.hypertext import HtmlDocument
 from deepwire.serve.documents.marked_text import PlainText, ReplacedText
 from deepwire.serve.documents.registry import require_reader
 from deepwire.serve.documents.translation_plan import TranslationPlan

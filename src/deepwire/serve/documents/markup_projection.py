@@ -7,7 +7,7 @@ the one with more of its own takes them. An element without any text is put wher
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,18 +18,6 @@ _OTHERS = 0.8
 """The cost of a word of others in a stretch, when one of its own is worth 1."""
 _LINKED = 3
 """A word of others is taken only where a word without links is so many tokens farther away."""
-
-
-class Edges(NamedTuple):
-    """Elements that are not in one sentence alone.
-
-    Attributes:
-        begun: Those that begin in an earlier sentence: here they begin with the sentence.
-        unended: Those that end in a later one.
-    """
-
-    begun: Collection[int] = ()
-    unended: Collection[int] = ()
 
 
 @dataclass(eq=False)
@@ -70,18 +58,10 @@ def is_projectable(matching: Matching) -> bool:
     return len(matching.runs) * len(matching.tokens) <= MAX_STEPS
 
 
-_NO_EDGES = Edges()
-
-
-def project(matching: Matching, edges: Edges = _NO_EDGES) -> list[Piece]:
-    """The translation in pieces: each element once, and each fixed run once, with its own text.
-
-    Args:
-        matching: The sentence, its translation, and which parts of them belong together.
-        edges: Elements that other sentences have a part of.
-    """
+def project(matching: Matching) -> list[Piece]:
+    """The translation in pieces: each element once, and each fixed run once, with its own text."""
     root = _tree(matching)
-    pieces = list(_Projection(matching, edges).pieces(root, 0, len(matching.tokens)))
+    pieces = list(_Projection(matching).pieces(root, 0, len(matching.tokens)))
     return _with_spaces(pieces, matching.runs)
 
 
@@ -108,8 +88,8 @@ def _tree(matching: Matching) -> _Node:
 
 
 class _Projection:
-    def __init__(self, matching: Matching, edges: Edges) -> None:
-        self._matching, self._edges = matching, edges
+    def __init__(self, matching: Matching) -> None:
+        self._matching = matching
 
     def pieces(self, node: _Node, low: int, high: int) -> Iterator[Piece]:
         """The pieces of an element, or of the whole sentence, that is the tokens from `low` to `high`."""
@@ -131,10 +111,6 @@ class _Projection:
         """The tokens of each child, in their order."""
         placed: list[tuple[int, int, _Node]] = []
         rest = list(node.children)
-        for child in node.children:
-            if (anchored := self._anchored(child, placed, low, high)) is not None:
-                placed.append((*anchored, child))
-                rest.remove(child)
         stretches = {id(child): self._best(child, placed, low, high) for child in rest}
         while rest:
             best = max(rest, key=lambda child: stretches[id(child)].value)
@@ -180,23 +156,6 @@ class _Projection:
                 best = _Stretch(value, begin, token + 1)
         return best
 
-    def _anchored(
-        self, child: _Node, placed: Sequence[tuple[int, int, _Node]], low: int, high: int
-    ) -> tuple[int, int] | None:
-        """The tokens of an element that goes beyond the sentence: from its beginning, to its end, or all."""
-        begun, unended = child.mark in self._edges.begun, child.mark in self._edges.unended
-        if not (begun or unended):
-            return None
-        low = max((end for begin, end, _ in placed if begin == low), default=low)
-        if begun and unended:
-            return low, high
-        values = self._values(child, low, high)
-        sums = [0.0]
-        for value in values if begun else values[::-1]:
-            sums.append(sums[-1] + value)
-        size = max(range(len(sums)), key=sums.__getitem__)
-        return (low, low + size) if begun else (high - size, high)
-
     def _without_words(
         self, child: _Node, placed: Sequence[tuple[int, int, _Node]], low: int, high: int
     ) -> tuple[int, int]:
@@ -216,13 +175,9 @@ class _Projection:
                     ),
                 )
                 return best, best + 1
-        for begin, end, other in placed:
+        for begin, end, _ in placed:
             if begin < place < end:
                 place = end if place - begin >= end - place else begin
-            if other.mark in self._edges.begun:
-                place = max(place, end)
-            elif other.mark in self._edges.unended:
-                place = min(place, begin)
         return place, place
 
 

@@ -9,14 +9,14 @@ from deepwire.config.counts import counted
 from deepwire.data.text.placeholders import is_message
 from deepwire.errors import UsageError
 from deepwire.serve.documents.document import Document, Options
-from deepwire.serve.documents.formats.gettext_catalogue import read_po
-from deepwire.serve.documents.formats.hypertext import read_html
-from deepwire.serve.documents.formats.json_values import read_json
-from deepwire.serve.documents.formats.markdown import read_markdown
-from deepwire.serve.documents.formats.office import read_docx, read_odt
-from deepwire.serve.documents.formats.subtitles import read_subtitles
-from deepwire.serve.documents.formats.xliff import XliffDocument
+from deepwire.serve.documents.gettext_catalogue import read_po
+from deepwire.serve.documents.hypertext import read_html
+from deepwire.serve.documents.json_values import read_json
+from deepwire.serve.documents.markdown import read_markdown
 from deepwire.serve.documents.marked_text import read_text
+from deepwire.serve.documents.office import read_docx, read_odt
+from deepwire.serve.documents.subtitles import read_subtitles
+from deepwire.serve.documents.xliff import XliffDocument
 
 _READERS: Mapping[str, Callable[[bytes, Options], Document]] = {
     ".txt": read_text,
@@ -52,21 +52,6 @@ def require_reader(name: str) -> None:
     if kind not in _READERS:
         problem = f"files ending in {kind} cannot be translated" if kind else "the file name has no ending"
         raise UsageError(problem, f"known are {', '.join(ENDINGS)}")
-
-
-def require_same_kind(name: str, output: str) -> None:
-    """Checks that the output file is not named as another kind of document than the input.
-
-    Raises:
-        UsageError: It is.
-    """
-    kind, other = ending(name), ending(output)
-    same = kind == other or (_READERS[kind] is _READERS.get(other) and {kind, other} != {".srt", ".vtt"})
-    if other in _READERS and not same:
-        raise UsageError(
-            f"--output {output}: the translation of {name} is a {kind} file too",
-            f"such as --output {PurePath(output).with_suffix(kind)}",
-        )
 
 
 def read_document(name: str, content: bytes, options: Options) -> Document:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import takewhile
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from deepwire.data.text.sentences import SentenceSplitter, TextSegments, fitting_gap, has_words, is_spaced
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.serve.documents.document import Marks, Piece, Run, Unit, common, in_order
-from deepwire.serve.documents.markup_projection import Edges, is_projectable, project
+from deepwire.serve.documents.markup_projection import is_projectable, project
 from deepwire.serve.documents.run_distribution import distribute
 from deepwire.serve.documents.text_matching import Matching
 
@@ -68,10 +67,12 @@ class _Part:
         """The text of its runs."""
         return "".join(run.text for run in self.runs)
 
-    @property
-    def marks(self) -> set[int]:
-        """The elements that it has something of."""
-        return {mark for run in self.runs for mark in run.marks}
+    def loosen_spaces(self) -> None:
+        """Take spaces at an end of the unit out of their elements, which may move away from it."""
+        if self.text is None:
+            self.runs = [
+                run if run.fixed or run.text.strip() else run._replace(marks=()) for run in self.runs
+            ]
 
     def pieces(self, translated: Sequence[Piece]) -> list[Piece]:
         """These with the numbers that fixed runs have in the unit."""
@@ -220,21 +221,16 @@ class _Finished:
     def _projected(self, parts: Sequence[_Part]) -> list[Piece] | None:
         """With elements where their words are; None where a sentence has no alignment and needs one."""
         pieces: list[Piece] = []
-        parts = _without_spaces(parts)
-        part_marks = [part.marks for part in parts]
-        last = {mark: number for number, marks in enumerate(part_marks) for mark in marks}
-        known: set[int] = set()
         for number, part in enumerate(parts):
-            begun = part_marks[number] & known
-            known |= part_marks[number]
+            if number in (0, len(parts) - 1):
+                part.loosen_spaces()
             if part.text is None or len(part.runs) == 1:
                 pieces += part.pieces(in_order(part.runs, self._texts(part)))
                 continue
             matching = self._matching(part)
             if not is_projectable(matching) or not (matching.is_aligned or matching.is_literal):
                 return None
-            unended = {mark for mark in part_marks[number] if last[mark] > number}
-            pieces += part.pieces(project(matching, Edges(begun, unended)))
+            pieces += part.pieces(project(matching))
         return _once([piece for piece in pieces if piece.text or piece.marks or piece.run is not None])
 
     def _texts(self, part: _Part) -> list[str]:
@@ -251,39 +247,6 @@ class _Finished:
     def _matching(self, part: _Part) -> Matching:
         assert part.text is not None
         return Matching.of(self.translations[part.text], part.runs, self.alignments[part.text])
-
-
-def _without_spaces(parts: Sequence[_Part]) -> list[_Part]:
-    """The parts with the elements that begin or end at spaces at either end of a unit in the sentence there.
-
-    Otherwise such an element would have to reach to the end of the translation. What a space parts from them
-    stays at the end, as does a line break that is fixed.
-    """
-    adjusted = list(parts)
-    for gap, sentence in ((0, 1), (-1, -2)):
-        runs = adjusted[gap].runs
-        if len(adjusted) < 2 or any(run.text for run in runs if run.fixed or run.text.strip()):
-            continue
-        outer = list(takewhile(lambda run: max(run.marks, default=-1) < 0, runs[:: 1 if gap == 0 else -1]))
-        while outer and not outer[-1].text:  # it is attached to a word
-            outer.pop()
-        inner = runs[len(outer) :] if gap == 0 else runs[: len(runs) - len(outer)]
-        if not inner:
-            continue
-        space = [Run("".join(run.text for run in inner), marks=outer[-1].marks if outer else ())]
-        first = adjusted[gap].first + (len(outer) if gap == 0 else 0)
-        bare, beside = [run._replace(text="") for run in inner], adjusted[sentence]
-        if gap == 0:
-            shared = first + len(inner) > beside.first
-            joined = bare[: len(bare) - shared] + beside.runs
-            adjusted[gap] = _Part(adjusted[gap].first, outer + space)
-        else:
-            shared = beside.first + len(beside.runs) > first
-            joined = beside.runs + bare[shared:]
-            adjusted[gap] = _Part(first + len(inner) - 1, space + outer[::-1])
-            first = beside.first
-        adjusted[sentence] = replace(beside, first=first, runs=joined)
-    return adjusted
 
 
 def _once(pieces: Sequence[Piece]) -> list[Piece]:

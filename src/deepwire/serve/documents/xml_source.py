@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from deepwire.config.counts import counted
-from deepwire.errors import DataError, LogFn
-from deepwire.serve.documents.document import Piece, Pieces, Unit
+from deepwire.errors import DataError
 from deepwire.serve.documents.marked_text import has_ascii, unescaped
 
 MAX_NODES = 1_000_000
@@ -200,9 +198,17 @@ def _most_nodes(content: bytes) -> int:
     return sum(map(content.count, (b"<", b"=", b"&"))) - content.count(b"</")
 
 
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 does not have (section 2.2); a model may write them."""
+
+
 def escaped(text: str, _raw: str = "") -> str:
-    """Text as XML."""
-    return html.escape(text, quote=False)
+    """Text as XML, without what that cannot hold."""
+    return html.escape(_NO_XML.sub(_space_or_nothing, text), quote=False)
+
+
+def _space_or_nothing(character: re.Match[str]) -> str:
+    return " " if character[0].isspace() else ""
 
 
 _LINE_END = re.compile(r"(?<![ \t])[ \t]*[\r\n][ \t\r\n]*")
@@ -211,37 +217,3 @@ _LINE_END = re.compile(r"(?<![ \t])[ \t]*[\r\n][ \t\r\n]*")
 def in_one_line(text: str) -> str:
     """Text of a paragraph, in which the ends of lines are spaces."""
     return _LINE_END.sub(" ", text)
-
-
-_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 does not have (section 2.2)."""
-
-
-def xml_texts(units: Sequence[Unit], translations: Sequence[Pieces], warn: LogFn) -> Sequence[Pieces]:
-    """Translations of units without what XML cannot hold; a model may write it.
-
-    Args:
-        units: Of a document.
-        translations: One for each; of fixed runs the file keeps its own.
-        warn: Is told once, if there is any.
-    """
-    counts: list[int] = []
-    cleaned: list[Pieces] = []
-    for unit, pieces in zip(units, translations, strict=True):
-        kept, count = list[Piece](), 0
-        for piece in pieces:
-            text, gone = piece.text, 0
-            if piece.run is None or not unit[piece.run].fixed:
-                text, gone = _NO_XML.subn(_space_or_nothing, text)
-            kept.append(piece._replace(text=text) if gone else piece)
-            count += gone
-        cleaned.append(kept)
-        counts += [count] if count else []
-    if counts:
-        characters, texts = counted(sum(counts), "character"), counted(len(counts), "text")
-        warn(f"left out {characters} in {texts}: the file cannot hold them")
-    return cleaned
-
-
-def _space_or_nothing(character: re.Match[str]) -> str:
-    return " " if character[0].isspace() else ""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from deepwire.errors import DataError, LogFn
+from deepwire.errors import DataError
 from deepwire.serve.documents.document import Options, Pieces, Run
 from deepwire.serve.documents.marked_text import Block, Item, ReplacedText, Stretch, block_of
 from deepwire.serve.documents.xml_source import (
@@ -29,7 +29,6 @@ from deepwire.serve.documents.xml_source import (
     escaped,
     in_one_line,
     read_xml,
-    xml_texts,
 )
 
 MAX_BYTES = 200 << 20
@@ -73,16 +72,15 @@ class PackageDocument:
         content: The whole package.
         parts: Which of the files have text.
         read: Reads such a file.
-        warn: Is told what of the translations it cannot hold.
 
     Raises:
         DataError: It is no package, damaged, encrypted, without text parts, or larger than anybody writes it.
     """
 
     def __init__(
-        self, content: bytes, parts: re.Pattern[str], read: Callable[[XmlFile], ReplacedText], warn: LogFn
+        self, content: bytes, parts: re.Pattern[str], read: Callable[[XmlFile], ReplacedText]
     ) -> None:
-        self._content, self._warn = content, warn
+        self._content = content
         texts = _texts_of(content, parts)
         if (size := sum(map(len, texts.values()))) > MAX_TEXT_BYTES:
             raise DataError(
@@ -94,9 +92,9 @@ class PackageDocument:
 
     def render(self, translations: Sequence[Pieces]) -> bytes:
         """The package with other texts."""
-        cleaned = iter(xml_texts(self.units, translations, self._warn))
+        pieces = iter(translations)
         texts = {
-            name: xml.encoded(text.text_with([next(cleaned) for _ in text.units]))
+            name: xml.encoded(text.text_with([next(pieces) for _ in text.units]))
             for name, (xml, text) in self.parts.items()
         }
         packed = io.BytesIO()
@@ -146,25 +144,25 @@ def _texts_of(content: bytes, parts: re.Pattern[str]) -> dict[str, bytes]:
         raise DataError(f"a damaged file: {str(fault)[:100]}") from None
 
 
-def read_docx(content: bytes, options: Options) -> PackageDocument:
+def read_docx(content: bytes, options: Options) -> PackageDocument:  # noqa: ARG001 - as all readers
     """Read a document of Word.
 
     Raises:
         DataError: As `PackageDocument`; or it is another kind of package.
     """
-    document = PackageDocument(content, _WORD_PARTS, _read_word, options.warn)
+    document = PackageDocument(content, _WORD_PARTS, _read_word)
     if not any(name.startswith("word/document") for name in document.parts):
         raise DataError("not a document of Word: there is no word/document.xml in it")
     return document
 
 
-def read_odt(content: bytes, options: Options) -> PackageDocument:
+def read_odt(content: bytes, options: Options) -> PackageDocument:  # noqa: ARG001 - as all readers
     """Read a text of OpenDocument.
 
     Raises:
         DataError: As `PackageDocument`; or it is another kind of package.
     """
-    document = PackageDocument(content, _ODT_PARTS, _read_odt, options.warn)
+    document = PackageDocument(content, _ODT_PARTS, _read_odt)
     if "content.xml" not in document.parts:
         raise DataError("not a text of OpenDocument: there is no content.xml in it")
     return document

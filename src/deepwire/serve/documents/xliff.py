@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from deepwire.data.text.language_guess import language_code
 from deepwire.errors import DataError
 from deepwire.serve.documents.document import Options, Pieces, Run
-from deepwire.serve.documents.formats.placeholders import items_of
 from deepwire.serve.documents.marked_text import Change, Item, Kind, ReplacedText, block_of, replaced
+from deepwire.serve.documents.placeholders import items_of
 from deepwire.serve.documents.xml_source import (
     TEXT,
     Node,
@@ -18,7 +18,6 @@ from deepwire.serve.documents.xml_source import (
     escaped,
     in_one_line,
     read_xml,
-    xml_texts,
 )
 
 _CODES = frozenset(["x", "bx", "ex", "ph", "it", "bpt", "ept", "ut", "sc", "ec", "cp", "sm", "em"])
@@ -31,41 +30,7 @@ _NAMED = re.compile(r"(START|CLOSE)_(\w+?)(?:_\d+)?|<(/?)([A-Za-z][^\s<>/]*)[^<>
 """A tag in an id, or in the code that a placeholder stands for."""
 _TAG = "tag "
 """The beginning of the names of codes that only a name tells to be tags, if there are both."""
-
-
-class Markers:
-    """Elements, and pairs of `sm` and `em`, that have begun and say whether the text in them is translated.
-
-    Args:
-        keeps_lines: Whether the ends of lines are those of the text.
-    """
-
-    def __init__(self, *, keeps_lines: bool = False) -> None:
-        self._stay: dict[Node | str | None, bool] = {}
-        self.keeps_lines = keeps_lines
-
-    def stay(self) -> bool:
-        """Whether text stays, as what began last says."""
-        return next(reversed(self._stay.values()), False)
-
-    def begin(self, element: Node) -> None:
-        """An element begins; an `em` ends what its `sm` began."""
-        said, is_protected = element.get("translate"), element.get("mtype") == "protected"
-        if element.name == "em":
-            self._stay.pop(element.get("startRef"), None)
-        elif said in ("yes", "no") or is_protected:
-            place = element.get("id") if element.name == "sm" else element
-            self._stay[place] = said != "yes" or is_protected
-
-    def end(self, element: Node) -> None:
-        """An element ends; what an `sm` began goes on."""
-        self._stay.pop(element, None)
-
-    def pass_over(self, element: Node) -> None:
-        """Take note of the markers in an element that is not translated."""
-        for marker in element.walk():
-            if marker.name in ("sm", "em"):
-                self.begin(marker)
+_TO_REVIEW = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"}
 
 
 class _Segment:
@@ -75,18 +40,18 @@ class _Segment:
         xml: The file.
         node: The segment.
         source: Its source, perhaps in parts.
-        markers: What has begun before it in its unit.
     """
 
-    def __init__(self, xml: XmlFile, node: Node, source: Node, markers: Markers) -> None:
+    def __init__(self, xml: XmlFile, node: Node, source: Node) -> None:
         self._xml, self.node, self._source = xml, node, source
+        keeps_lines = _innermost(source, "xml:space") == "preserve"
         self._old = _child(node, "target")
         self._parts, self._done = _parts(source), _parts(self._old)
         self._open = _open_parts(xml, node, source)
         self.texts: list[ReplacedText] = []
         """A text for each part without a translation."""
         for mid in self._open:
-            items = _items(xml, self._parts.get(mid, source), markers)
+            items = _items(xml, self._parts.get(mid, source), keeps_lines=keeps_lines)
             block = block_of(xml.source, items, trimmed=False)
             self.texts.append(ReplacedText(xml.source, [block], escaped))
 
@@ -121,26 +86,12 @@ class _Segment:
 
         if self._old is None or not (self._done and self._parts):
             return translated(self._source.inner, self._source.inner_end)
-        additions: list[Change] = []
-        place, is_first = self._old.inner, True
-        for mid, part in self._parts.items():
-            done, new = self._done.get(mid), translated(part.begin, part.end)
-            if done is not None:
-                place, is_first = done.end, False
-                if mid in self._open:
-                    additions.append((done.begin, done.end, new))
-            elif is_first:
-                additions.append((place, place, new + self._text_beside(part, 1)))
-            else:
-                additions.append((place, place, self._text_beside(part, -1) + new))
-        return replaced(self._xml.source, additions, self._old.inner, self._old.inner_end)
-
-    def _text_beside(self, part: Node, step: int) -> str:
-        """The text before or behind a part of the source, as it is written."""
-        assert part.parent is not None
-        siblings = [None, *part.parent.children, None]
-        beside = siblings[siblings.index(part) + step]
-        return self._xml.raw(beside) if beside is not None and beside.name == TEXT else ""
+        filled = [
+            (self._done[mid].begin, self._done[mid].end, translated(part.begin, part.end))
+            for mid, part in self._parts.items()
+            if mid in self._open and mid in self._done
+        ]
+        return replaced(self._xml.source, filled, self._old.inner, self._old.inner_end)
 
 
 class XliffDocument:
@@ -171,8 +122,7 @@ class XliffDocument:
 
     def render(self, translations: Sequence[Pieces]) -> bytes:
         """The file with more targets."""
-        cleaned = iter(xml_texts(self.units, translations, self._options.warn))
-        return self._xml.encoded(replaced(self._xml.source, self._changes(cleaned)))
+        return self._xml.encoded(replaced(self._xml.source, self._changes(iter(translations))))
 
     def _changes(self, translations: Iterator[Pieces]) -> Iterator[Change]:
         state = {} if self._is_2 else _TO_REVIEW
@@ -185,9 +135,6 @@ class XliffDocument:
         for element in self._files[:1] if self._is_2 else self._files[1:]:
             if wanted and element.get(attribute) is None:
                 yield _with_attributes(element, {attribute: wanted})
-
-
-_TO_REVIEW = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"}
 
 
 def _with_attributes(element: Node, attributes: Mapping[str, str], without: str = "") -> Change:
@@ -213,21 +160,12 @@ def _require_language(element: Node, side: str, attributes: Sequence[str], wante
 
 def _segments(xml: XmlFile, is_2: bool) -> Iterator[_Segment]:
     """Segments with something to translate."""
-    unit, markers = None, Markers()
     for node in xml.root.walk():
-        if node.name not in (("segment", "ignorable") if is_2 else ("trans-unit",)):
+        if node.name != ("segment" if is_2 else "trans-unit") or _innermost(node, "translate") == "no":
             continue
         source = _child(node, "source") if is_2 else _child(node, "seg-source", "source")
-        if source is None:
-            continue
-        if not is_2 or node.parent is not unit:
-            unit, markers = node.parent, Markers()
-        markers.keeps_lines = _innermost(source, "xml:space") == "preserve"
-        is_open = node.name != "ignorable" and bool(_open_parts(xml, node, source))
-        if is_open and _innermost(node, "translate") != "no":
-            yield _Segment(xml, node, source, markers)
-        else:
-            markers.pass_over(source)
+        if source is not None and _open_parts(xml, node, source):
+            yield _Segment(xml, node, source)
 
 
 def _child(element: Node, *names: str) -> Node | None:
@@ -260,59 +198,41 @@ def _open_parts(xml: XmlFile, segment: Node, source: Node) -> list[str]:
     if not done and not is_empty(target):
         return []
     parts = _parts(source) or {"": source}
-    return [mid for mid, part in parts.items() if not is_empty(part) and is_empty(done.get(mid))]
+    return [
+        mid
+        for mid, part in parts.items()
+        if not is_empty(part) and (not done or (mid in done and is_empty(done[mid])))
+    ]
 
 
-def _items(xml: XmlFile, element: Node, around: Markers) -> list[Item]:
+def _items(xml: XmlFile, element: Node, *, keeps_lines: bool) -> list[Item]:
     """The content of a source: text, elements around text, and codes of another format."""
-    items = list(_raw_items(xml, element, around))
+    items = list(_raw_items(xml, element))
     kinds = {(item.kind, item.name) for item in items}
     paired = {name for kind, name in kinds if kind == "open" and ("close", name) in kinds}
     items = [
         item._replace(kind="point") if item.name.startswith(_TAG) and item.name not in paired else item
         for item in items
     ]
-    return _with_protected_stretches(_with_placeholders(xml, items, keeps_lines=around.keeps_lines))
+    return _with_placeholders(xml, items, keeps_lines=keeps_lines)
 
 
-def _raw_items(xml: XmlFile, element: Node, around: Markers) -> Iterator[Item]:
-    """The text of an element; it stays where the innermost of those `around` it says so."""
+def _raw_items(xml: XmlFile, element: Node) -> Iterator[Item]:
+    """The text of an element; within another one it may stay as it is."""
     for child in element.children:
-        if child.name == TEXT:
-            yield from _texts(xml, child, around)
-            continue
         text = "" if child.name in _CODES else xml.text(child)
-        around.begin(child)
-        if not text.strip():
+        if child.name == TEXT:
+            yield Item(child.begin, child.end, "text", text)
+        elif not text.strip():
             kind, name = _kind(xml, child)
             yield Item(child.begin, child.end, kind, name=name)
-        elif around.stay() and not any(map(_may_be_read, child.walk())):
-            yield Item(child.begin, child.end, "text", text, fixed=True)
+        elif child.get("translate") == "no" or child.get("mtype") == "protected":
+            yield Item(child.begin, child.end, "text", in_one_line(text), fixed=True)
         else:
             name = f"{child.tag} {child.begin}"
             yield Item(child.begin, child.inner, "open", name=name)
-            yield from _raw_items(xml, child, around)
+            yield from _raw_items(xml, child)
             yield Item(child.inner_end, child.end, "close", name=name)
-        around.end(child)
-
-
-def _may_be_read(element: Node) -> bool:
-    """Whether it, or what follows it, may be translated within what stays."""
-    return element.get("translate") == "yes" or element.name == "em"
-
-
-def _texts(xml: XmlFile, node: Node, around: Markers) -> Iterator[Item]:
-    """A text; where it stays, the spaces around it are those of the sentence."""
-    begin, end = node.begin, node.end
-    raw = xml.raw(node)
-    if not around.stay() or not raw.strip():
-        yield Item(begin, end, "text", xml.text(node))
-        return
-    first, last = begin + len(raw) - len(raw.lstrip()), begin + len(raw.rstrip())
-    for start, stop, stays in ((begin, first, False), (first, last, True), (last, end, False)):
-        if stop > start:
-            text = html.unescape(xml.source[start:stop])
-            yield Item(start, stop, "text", in_one_line(text) if stays else text, fixed=stays)
 
 
 def _kind(xml: XmlFile, node: Node) -> tuple[Kind, str]:
@@ -346,21 +266,3 @@ def _with_placeholders(xml: XmlFile, items: Sequence[Item], *, keeps_lines: bool
             begin, end = (item.begin + places[at] for at in part[:2])
             parts.append(part._replace(begin=begin, end=end, text=text))
     return parts
-
-
-def _with_protected_stretches(items: Sequence[Item]) -> list[Item]:
-    """With two markers and what they protect as one, so that no other word comes between them."""
-    joined: list[Item] = []
-    begin: int | None = None
-    for item in items:
-        joined.append(item)
-        if item.kind == "open":
-            begin = len(joined) - 1 if item.name.startswith("sm ") else None
-        elif begin is not None:
-            if item.kind == "close" and item.name == joined[begin].name:
-                text = "".join(one.text for one in joined[begin:])
-                joined[begin:] = [Item(joined[begin].begin, item.end, "text", text, fixed=True)]
-                begin = None
-            elif item.kind == "close" or not (item.fixed or item.kind == "point" or item.text.isspace()):
-                begin = None
-    return joined

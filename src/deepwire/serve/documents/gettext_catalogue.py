@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from deepwire.data.text.language_guess import language_code
 from deepwire.errors import DataError
 from deepwire.serve.documents.document import Options, Pieces, Run
-from deepwire.serve.documents.formats.placeholders import items_of
 from deepwire.serve.documents.marked_text import (
     Change,
     ReplacedText,
     block_of,
     decoded,
-    has_ascii,
     replaced,
 )
+from deepwire.serve.documents.placeholders import items_of
 
 _LINE = re.compile(
     r'(?:(?P<keyword>msgctxt|msgid|msgid_plural|msgstr)(?:\[(?P<form>\d{1,9})\])?\s+)?"(?P<text>(?:[^"\\]|\\.)*)"'
@@ -36,8 +34,6 @@ _MAY_FOLLOW = {
 _ORDER = "each msgid needs a msgstr behind it, which may be empty"
 _ESCAPES = {"\n": "n", "\t": "t", "\r": "r", "\a": "a", "\b": "b", "\f": "f", "\v": "v", '"': '"', "\\": "\\"}
 _MEANT = {letter: character for character, letter in _ESCAPES.items()}
-_WIDTH = 78
-"""The longest line, where the file has none that is longer."""
 
 
 @dataclass
@@ -110,22 +106,14 @@ class PoDocument:
         ]
 
     def render(self, translations: Sequence[Pieces]) -> bytes:
-        """The catalogue with more translations, in its charset, or in UTF-8 where that cannot hold them."""
+        """The catalogue with more translations, in UTF-8, which its header then names."""
         changes = list(self._changes(iter(translations)))
-        text, charset = replaced(self._source, changes), self._charset
-        if charset is None or charset[0].lower() in ("utf-8", "utf8"):
-            return text.encode()
-        # What has been ASCII so far is read as what the header says that it is.
-        if self._source.isascii() and has_ascii(charset[0]):
-            with suppress(UnicodeError):
-                content = text.encode(charset[0])
-                if content.isascii() == text.isascii():
-                    return content
-        return replaced(self._source, [*changes, (*charset.span(), "UTF-8")]).encode()
+        if changes and self._charset is not None:
+            changes.append((*self._charset.span(), "UTF-8"))
+        return replaced(self._source, changes).encode()
 
     def _changes(self, translations: Iterator[Pieces]) -> Iterator[Change]:
         line_break = "\r\n" if "\r\n" in self._source else "\n"
-        width = max(_WIDTH, *(len(line) for line in self._source.split("\n")))
         for message, replaced_texts in zip(self._messages, self._texts, strict=True):
             texts = [
                 _with_ends(text.source, text.text_with([next(translations) for _ in text.units]))
@@ -138,15 +126,15 @@ class PoDocument:
             for string in message.strings:
                 if string.keyword == "msgstr":
                     text = texts[min(string.form, len(texts) - 1)]
-                    yield string.begin, string.end, line_break.join(_quoted(text, width))
+                    yield string.begin, string.end, line_break.join(_quoted(text))
 
 
 _LANGUAGE = re.compile(r'^"Language: *([\w-]+)', re.MULTILINE)
-_CHARSET = re.compile(r"(?<=charset=)[\w.:-]+", re.IGNORECASE)
+_CHARSET = re.compile(r"(?<=charset=)(?!utf-?8\b)[\w.:-]+", re.IGNORECASE)
 
 
 def _charset(source: str, messages: Sequence[_Message]) -> re.Match[str] | None:
-    """Where the header names the charset."""
+    """Where the header names another charset than UTF-8."""
     for message in messages:
         if not message.obsolete and not any(message.texts("msgctxt", "msgid")):
             for string in message.strings:
@@ -168,20 +156,13 @@ def _with_ends(source: str, text: str) -> str:
     return f"{before}{text}{after}"
 
 
-def _quoted(text: str, width: int) -> list[str]:
-    """A string in lines, which end at line breaks and, where they are too long, at spaces."""
-    most = width - len('""')
-    fitting = re.compile(rf".{{1,{most}}}$|.{{1,{most}}}(?<= )|[^ ]+(?: |$)")
+def _quoted(text: str) -> list[str]:
+    """A string in lines, which end at its line breaks."""
     lines = [
-        part
+        "".join(f"\\{_ESCAPES[one]}" if one in _ESCAPES else one for one in line)
         for line in re.findall(r"[^\n]*\n|[^\n]+", text)
-        for part in fitting.findall("".join(f"\\{_ESCAPES[one]}" if one in _ESCAPES else one for one in line))
     ]
-    if len(lines) < 2 and len("".join(lines)) <= most - len("msgstr[0] "):
-        lines = ["".join(lines)]
-    else:
-        lines.insert(0, "")
-    return [f'"{line}"' for line in lines]
+    return [f'"{line}"' for line in ([""] if len(lines) != 1 else []) + lines]
 
 
 def _unescaped(text: str) -> str:

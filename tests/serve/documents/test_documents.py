@@ -135,13 +135,9 @@ def test_html():
     ("source", "expected"),
     [
         ("<head><title>Titel</title><body><p>Ein Wort", "<head><title>TITEL</title><body><p>EIN WORT"),
-        ("<head>{{ kopf }}<meta x><title>Titel</title><p>Ein", "<head>{{ kopf }}<meta x><title>TITEL</title><p>EIN"),
         ("<p translate=NO>nein<b>!</b><p>Ja</p><div><p class=notranslate>nein</div>Ja", "<p translate=NO>nein<b>!</b><p>JA</p><div><p class=notranslate>nein</div>JA"),
         ("<p data-translate=no>Ja</p>", "<p data-translate=no>JA</p>"),
-        ("<div translate=no>nein<p translate=yes>Ja <i>ja</i> <code>c</code></p><p>nein</p></div>Ja", "<div translate=no>nein<p translate=yes>JA <i>JA</i> <code>c</code></p><p>nein</p></div>JA"),
-        ("<p translate=no>nein <b translate=yes>Ja <b>ja</b> <i>ja</i></b> nein <i translate=yes>Ja</i>!<p>Ja", "<p translate=no>nein <b translate=yes>JA <b>JA</b> <i>JA</i></b> nein <i translate=yes>JA</i>!<p>JA"),
-        ("<div translate=no><script translate=yes>nein()</script></div>Ja", "<div translate=no><script translate=yes>nein()</script></div>JA"),
-        ("<div translate=no><div translate=yes><div>Ja</div>Ja<p translate=no>nein<p>Ja</div>nein</div>Ja", "<div translate=no><div translate=yes><div>JA</div>JA<p translate=no>nein<p>JA</div>nein</div>JA"),
+        ("<div translate=no>nein<div>nein</div><p>nein</p></div>Ja", "<div translate=no>nein<div>nein</div><p>nein</p></div>JA"),
         ("<p>&nbsp;</p><p><b>&nbsp;</b> &shy;</p><p>Ja", "<p>&nbsp;</p><p><b>&nbsp;</b> &shy;</p><p>JA"),
         ("<meta charset=iso-8859-1><p>sch&ouml;n", "<meta charset=iso-8859-1><p>SCH&#214;N"),
         ("<meta content='text/html; charset=\"UTF-8\"'><p>sch&ouml;n", "<meta content='text/html; charset=\"UTF-8\"'><p>SCHÖN"),
@@ -235,31 +231,14 @@ def test_gettext():
     )
 
 
-@pytest.mark.parametrize(
-    ("named", "text", "charset", "written"),
-    [
-        ("ISO-8859-1", "Öffnen", "iso-8859-1", "ISO-8859-1"),
-        ("iso-8859-1", "Pośród", "utf-8", "UTF-8"),
-        ("ASCII", "Öffnen", "utf-8", "UTF-8"),
-        ("CHARSET", "Öffnen", "utf-8", "UTF-8"),
-        ("utf-16", "Öffnen", "utf-8", "UTF-8"),
-        ("punycode", "開く", "utf-8", "UTF-8"),
-    ],
-)
-def test_a_catalogue_is_written_in_the_charset_that_it_names(named, text, charset, written):
+@pytest.mark.parametrize("named", ["ISO-8859-1", "CHARSET", "utf-16", "UTF-8", "utf8"])
+def test_a_catalogue_is_written_in_utf_8(named):
     source = f'# charset=no\nmsgid ""\nmsgstr ""\n"Content-Type: text/plain; charset={named}\\n"\n\nmsgid "x charset=no"\nmsgstr '
-    found = in_other_words("a.po", source + '""\n', change=lambda _: text)
-    expected = source.replace(named, written).replace('\nmsgid "x', '\n#, fuzzy\nmsgid "x') + f'"{text}"\n'
-    assert found == expected.encode(charset)
-
-
-def test_long_messages_are_wrapped_at_spaces_and_say_the_same():
-    text = "Wort und " * 20 + "x" * 90 + " Ende"
-    found = text_of("a.po", f'msgid ""\n"{text[:60]}"\n"{text[60:]}"\nmsgstr ""\n').partition("msgstr ")[2]
-    assert "".join(re.findall('"(.*)"', found)) == text.upper()
-    wide = max(len(text[60:]) + 2, 78)
-    assert [len(line) <= wide for line in found.splitlines()] == [True] * len(found.splitlines())
-    assert len(found.splitlines()) > 2
+    found = text_of("a.po", source + '""\n', change=lambda _: "Öffnen")
+    written = named if named.lower().startswith("utf") and "8" in named else "UTF-8"
+    assert (
+        found == source.replace(named, written).replace('\nmsgid "x', '\n#, fuzzy\nmsgid "x') + '"Öffnen"\n'
+    )
 
 
 def test_xliff_1():
@@ -298,9 +277,8 @@ def seg(mid, text):
     [
         ("", f"{seg(1, 'EINS.')} {seg(2, 'ZWEI <x id=%/>.')}\n{seg(3, 'DREI.')}"),
         (f"{seg(1, '')} {seg(2, '')}\t{seg(3, '')}", f"{seg(1, 'EINS.')} {seg(2, 'ZWEI <x id=%/>.')}\t{seg(3, 'DREI.')}"),
-        (f"{seg(1, 'Done')}!{seg(3, '')}", f"{seg(1, 'Done')} {seg(2, 'ZWEI <x id=%/>.')}!{seg(3, 'DREI.')}"),
-        (f"{seg(3, 'done')} {seg(2, 'too')}", f"{seg(1, 'EINS.')} {seg(3, 'done')} {seg(2, 'too')}"),
-        (seg(2, "<g id=%>done</g>"), f"{seg(1, 'EINS.')} {seg(2, '<g id=%>done</g>')}\n{seg(3, 'DREI.')}"),
+        (f"{seg(1, 'Done')}!{seg(3, '')}", f"{seg(1, 'Done')}!{seg(3, 'DREI.')}"),
+        (f"{seg(3, 'done')} {seg(2, 'too')}", f"{seg(3, 'done')} {seg(2, 'too')}"),
         ("whole", "whole"),
     ],
 )  # fmt: skip
@@ -370,33 +348,6 @@ def xliff_2(*segments):
 
 
 @pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ('Ein <sm id="m" translate="no"/>Hund %s<em startRef="m"/> da', 'EIN <sm id="m" translate="no"/>Hund %s<em startRef="m"/> DA'),
-        ('Ein <sm id="m" translate="no"/>Hund <pc id="1">rot</pc> <mrk id="n" translate="yes">ja</mrk> nein<em startRef="m"/> da',
-         'EIN <sm id="m" translate="no"/>Hund <pc id="1">rot</pc> <mrk id="n" translate="yes">JA</mrk> nein<em startRef="m"/> DA'),
-        ('<pc id="1">Ein <sm id="m" translate="no"/>Hund</pc> nein<em startRef="m"/> da', '<pc id="1">EIN <sm id="m" translate="no"/>Hund</pc> nein<em startRef="m"/> DA'),
-        ('Ein <sm id="m" translate="no"/>Hund <pc id="1">nein<em startRef="m"/> da</pc> da', 'EIN <sm id="m" translate="no"/>Hund <pc id="1">nein<em startRef="m"/> DA</pc> DA'),
-        ('<mrk id="n" translate="no">Hund <sm id="m" translate="yes"/>ja<em startRef="m"/> nein</mrk> da', '<mrk id="n" translate="no">Hund <sm id="m" translate="yes"/>JA<em startRef="m"/> nein</mrk> DA'),
-        ('Ein <sm id="m"/>Hund<em startRef="m"/> da', 'EIN <sm id="m"/>HUND<em startRef="m"/> DA'),
-    ],
-)  # fmt: skip
-def test_what_a_marker_of_xliff_protects_stays(source, expected):
-    assert f"<target>{expected}</target>" in text_of("a.xlf", xliff_2(source))
-
-
-def test_a_marker_of_xliff_may_end_in_a_later_segment():
-    found = text_of(
-        "a.xlf", xliff_2('Ein <sm id="m" translate="no"/>Hund', "nein", 'nein<em startRef="m"/> da')
-    )
-    assert re.findall("<target>(.*?)</target>", found) == [
-        'EIN <sm id="m" translate="no"/>Hund',
-        "nein",
-        'nein<em startRef="m"/> DA',
-    ]
-
-
-@pytest.mark.parametrize(
     "content",
     [
         '<xliff version="1.2"><file source-language="fr-CA" target-language="en"/></xliff>',
@@ -420,16 +371,14 @@ def test_an_empty_target_of_xliff_keeps_its_attributes():
     assert '<target order="2" my:x="keep">EIN</target></segment>' in found
 
 
-def test_part_of_what_is_protected_in_xliff_may_be_translated():
-    source = (
-        '<xliff version="2.1" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="de"><file id="f"><unit id="u"><segment>'
-        '<source>Siehe <mrk id="1" translate="no">Titel (<mrk id="2" translate="yes">der Hund und <mrk id="3" '
-        'translate="no">Rex</mrk></mrk>) eins</mrk> dort.</source></segment></unit></file></xliff>'
-    )
-    assert (
-        '<target>SIEHE <mrk id="1" translate="no">Titel (<mrk id="2" translate="yes">DER HUND UND <mrk id="3" '
-        'translate="no">Rex</mrk></mrk>) eins</mrk> DORT.</target>' in text_of("a.xliff", source)
-    )
+def test_what_is_protected_in_xliff_stays():
+    for protected in (
+        '<mrk id="1" translate="no">Titel (<mrk id="2">der Hund</mrk>) eins</mrk>',
+        '<mrk id="1" mtype="protected">Titel</mrk>',
+    ):
+        assert f"<target>SIEHE {protected} DORT.</target>" in text_of(
+            "a.xlf", xliff_2(f"Siehe {protected} dort.")
+        )
 
 
 @pytest.mark.parametrize(
@@ -523,16 +472,11 @@ XLIFF_OF_TWO = (
     ],
     ids=["xlf", "docx", "docx in two looks", "odt", "odt with spans", "html"],
 )  # fmt: skip
-def test_what_xml_cannot_hold_is_left_out_and_told_once(name, content, inside, expected):
+def test_what_xml_cannot_hold_is_left_out(name, content, inside, expected):
     """A model may write control characters; the whole document was lost."""
-    told: list[str] = []
-    found = in_other_words(name, content, lambda text: f"\x02A\uffff\ud800{text.lower()}", warn=told.append)
+    found = in_other_words(name, content, lambda text: f"\x02A\uffff\ud800{text.lower()}")
     text = found.decode() if inside is None else part_of(found, inside)
     assert [one for one in expected if one not in text] == []
-    (warning,) = told
-    said = re.fullmatch(r"left out (\d+) characters in 2 texts: the file cannot hold them", warning)
-    assert said is not None
-    assert int(said[1]) % 3 == 0
 
 
 def damaged(content):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from enum import Enum
 from functools import partial
 
 from deepwire.errors import DataError, UsageError
 from deepwire.serve.documents.document import Options
-from deepwire.serve.documents.formats.placeholders import items_of
 from deepwire.serve.documents.marked_text import Block, ReplacedText, block_of, decoded
+from deepwire.serve.documents.placeholders import items_of
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 # What a character of a string is written as; beyond 16 bits, two escapes are one.
@@ -22,19 +21,6 @@ _STEP = re.compile(
     r"""\[(?P<place>\*|\d+)\]|\[(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\]|(?P<key>[^.\[\]]+)"""
 )
 _DEEPEST = 200
-
-Path = tuple[str, ...]
-"""Keys, and places in lists as numbers."""
-
-
-class _Any(Enum):
-    """Steps of a pattern that are no certain key."""
-
-    KEY = "*"
-    DEPTH = "**"
-
-
-Pattern = tuple[str | _Any, ...]
 
 
 def read_json(content: bytes, options: Options) -> ReplacedText:
@@ -56,7 +42,7 @@ def read_json(content: bytes, options: Options) -> ReplacedText:
     blocks: list[Block] = []
     found: set[str] = set()
     for path, begin, end in _strings(source, start):
-        under = [name for name, pattern in patterns.items() if _matches(path, pattern)]
+        under = [name for name, pattern in patterns.items() if pattern.fullmatch(path)]
         if under or not patterns:
             blocks.append(_block(begin, end, source))
         found.update(under)
@@ -84,8 +70,9 @@ def _encoded(text: str, _raw: str, *, in_ascii: bool) -> str:
     return json.dumps(text, ensure_ascii=in_ascii)[1:-1]
 
 
-def _pattern(path: str) -> Pattern:
-    steps: list[str | _Any] = []
+def _pattern(path: str) -> re.Pattern[str]:
+    """A pattern for paths as `_strings` writes them."""
+    steps: list[str] = []
     at = 0
     plain = path.removeprefix("$").removeprefix(".")
     while at < len(plain):
@@ -97,26 +84,27 @@ def _pattern(path: str) -> Pattern:
                 f"{path}: is no path into JSON", "such as title, items[*].title or ['menu.open']"
             )
         if quoted := match["quoted"]:
-            steps.append(re.sub(r"\\(.)", r"\1", quoted[1:-1]))
+            steps.append(_written(re.sub(r"\\(.)", r"\1", quoted[1:-1])))
         else:
             step = match["place"] or match["key"]
-            steps.append(_Any(step) if step in ("*", "**") else step)
+            steps.append(_ANY.get(step) or _written(step))
         at = match.end()
     if not steps:
         raise UsageError("a path into JSON is empty", "such as title, items[*].title or **.label")
-    return tuple(steps)
+    return re.compile("".join(steps))
 
 
-def _matches(path: Path, pattern: Pattern) -> bool:
-    if not pattern:
-        return not path
-    if pattern[0] is _Any.DEPTH:
-        return any(_matches(path[start:], pattern[1:]) for start in range(len(path) + 1))
-    return bool(path) and pattern[0] in (_Any.KEY, path[0]) and _matches(path[1:], pattern[1:])
+_ANY = {"*": r'"(?:[^"\\]|\\.)*"', "**": r'(?:"(?:[^"\\]|\\.)*")*'}
+"""Patterns for any key or place, and for any number of them."""
 
 
-def _strings(source: str, start: int) -> Iterator[tuple[Path, int, int]]:
-    """The strings that are values, each with its path and its place within the quotes.
+def _written(step: str) -> str:
+    """A pattern for a key, or a place as a number."""
+    return re.escape(json.dumps(step))
+
+
+def _strings(source: str, start: int) -> Iterator[tuple[str, int, int]]:
+    """The strings that are values, each with its path, all of whose keys are in quotes, and its place within.
 
     Raises:
         DataError: They are nested too deeply.
@@ -142,4 +130,4 @@ def _strings(source: str, start: int) -> Iterator[tuple[Path, int, int]]:
         elif key_next:
             path[-1] = json.loads(token)
         elif token[0] == '"':
-            yield tuple(map(str, path)), match.start() + 1, match.end() - 1
+            yield "".join(json.dumps(str(step)) for step in path), match.start() + 1, match.end() - 1

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from deepwire.data.text.placeholders import find_placeholders, message_branches
-from deepwire.serve.documents.formats.hypertext import ENDS_P, INLINE, VOID
+from deepwire.serve.documents.hypertext import ENDS_P, INLINE, VOID
 from deepwire.serve.documents.marked_text import Item
 
 _NAME = re.compile(r"</?([^\s/<>]+)")

@@ -8,10 +8,10 @@ import pytest
 from aligned_texts import straight, translated
 
 from deepwire.serve.documents.document import Options
-from deepwire.serve.documents.formats.gettext_catalogue import read_po
-from deepwire.serve.documents.formats.json_values import read_json
-from deepwire.serve.documents.formats.xliff import XliffDocument
+from deepwire.serve.documents.gettext_catalogue import read_po
+from deepwire.serve.documents.json_values import read_json
 from deepwire.serve.documents.registry import read_document
+from deepwire.serve.documents.xliff import XliffDocument
 
 
 def capitals(document):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from deepwire.errors import LogFn
-from deepwire.serve.documents.document import Options, Pieces
+from deepwire.serve.documents.document import Options
 from deepwire.serve.documents.marked_text import Item, Kind, ReplacedText, block_of, decoded, unescaped
-from deepwire.serve.documents.xml_source import escaped, xml_texts
+from deepwire.serve.documents.xml_source import escaped
 
 INLINE = frozenset([
     "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em",
@@ -18,16 +16,12 @@ INLINE = frozenset([
 ])  # fmt: skip
 _FIXED = frozenset(["code", "kbd", "samp", "var", "tt"])
 _SKIPPED = frozenset(
-    ["script", "style", "pre", "textarea", "svg", "math", "template", "noscript", "iframe", "object", "head"]
+    ["script", "style", "pre", "textarea", "svg", "math", "template", "noscript", "iframe", "object"]
 )
 VOID = frozenset([
     "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source",
     "track", "wbr"
 ])  # fmt: skip
-_READ = frozenset(("title",))
-"""Text inside of something that is skipped."""
-_IN_HEAD = frozenset(["base", "link", "meta", "noscript", "script", "style", "template", "title"])
-"""Any other element ends the head, which needs no tag for it."""
 ENDS_P = re.compile(
     r"address|article|aside|blockquote|body|center|d[dlt]|details|dialog|div|fieldset|fig(?:caption|ure)|footer|form"
     r"|h[1-6r]|header|hgroup|html|li|main|menu|nav|[ou]l|p|pre|search|section|summary|table|t[dhr]"
@@ -41,17 +35,11 @@ class HtmlDocument(ReplacedText):
     Args:
         source: All of it.
         in_ascii: Whether other characters are written as references.
-        warn: Is told what of the translations it cannot hold.
     """
 
-    def __init__(self, source: str, *, in_ascii: bool = False, warn: LogFn = lambda _: None) -> None:
-        self._warn = warn
+    def __init__(self, source: str, *, in_ascii: bool = False) -> None:
         blocks = [block_of(source, items) for items in _Reader(source).blocks()]
         super().__init__(source, blocks, _encoded_in_ascii if in_ascii else _encoded)
-
-    def text_with(self, translations: Sequence[Pieces]) -> str:
-        """See the base class; what XML cannot hold has no place in HTML either."""
-        return super().text_with(xml_texts(self.units, translations, self._warn))
 
 
 _SPACES = re.compile(r"[ \t\n\r\f]+")
@@ -100,18 +88,6 @@ class _Tag(NamedTuple):
     attributes: str
 
 
-class _Skip(NamedTuple):
-    """An element that is skipped, or within one that is.
-
-    Attributes:
-        name: Of the element, in small letters.
-        is_read: Whether its text is translated nevertheless.
-    """
-
-    name: str
-    is_read: bool
-
-
 class _Reader:
     """Finds the text between tags, in time that grows with the length of the page alone."""
 
@@ -119,7 +95,7 @@ class _Reader:
         self._source = source
         self._blocks: list[list[Item]] = []
         self._block: list[Item] = []
-        self._skipped: list[_Skip] = []
+        self._skipped: list[str] = []
         self._fixed: list[str] = []
         self._missing: set[str] = set()
         self._endless: set[int] = set()
@@ -164,26 +140,19 @@ class _Reader:
 
     def _pass(self, tag: _Tag) -> None:
         """Take note of a tag."""
-        skipped = self._skipped[-1].name if self._skipped else ""
-        is_end = tag.closes and tag.name == skipped
-        ends_p = skipped == "p" and ENDS_P.fullmatch(tag.name)
-        if not is_end and (ends_p or (skipped == "head" and tag.name not in _IN_HEAD)):
+        is_end = tag.closes and tag.name == "p"
+        if self._skipped[-1:] == ["p"] and not is_end and ENDS_P.fullmatch(tag.name):
             self._skipped.pop()
         if tag.name not in INLINE:
             self._end_block()
         kind: Kind = "point"
         fixed = False
         if tag.closes:
-            if tag.name == skipped and self._is_island():
-                self._end_block()
             self._close(tag.name)
             kind = "close"
         elif tag.name not in VOID and not tag.attributes.endswith("/"):
-            depth = len(self._skipped)
             fixed = self._open(tag.name, tag.attributes)
             kind = "open"
-            if len(self._skipped) > depth and self._is_island():
-                return
         if tag.name in INLINE:
             self._add(Item(tag.begin, tag.end, kind, name=tag.name, fixed=fixed))
 
@@ -218,15 +187,10 @@ class _Reader:
         names = {key.lower(): value.strip("\"'") for key, value in _ATTRIBUTE.findall(attributes)}
         said, classes = names.get("translate", "").lower(), names.get("class", "")
         untouched = said == "no" or "notranslate" in classes.split()
-        around = self._skipped[-1] if self._skipped else _Skip("", is_read=True)
-        if not around.is_read:
-            is_read = tag in _READ or (said == "yes" and tag not in _SKIPPED)
-            if is_read or tag == around.name:
-                self._skipped.append(_Skip(tag, is_read))
+        if self._skipped:
+            self._skipped += [tag] * (tag == self._skipped[-1])
         elif tag in _SKIPPED or (untouched and tag not in INLINE):
-            self._skipped.append(_Skip(tag, is_read=False))
-        elif tag == around.name:
-            self._skipped.append(around)
+            self._skipped.append(tag)
         elif self._fixed:
             if tag == self._fixed[-1]:
                 self._fixed.append(tag)
@@ -235,12 +199,8 @@ class _Reader:
             return True
         return False
 
-    def _is_island(self) -> bool:
-        """Whether the element is read, and the one around it is not."""
-        return len(self._skipped) > 1 and self._skipped[-1].is_read and not self._skipped[-2].is_read
-
     def _close(self, tag: str) -> None:
-        if self._skipped and self._skipped[-1].name == tag:
+        if self._skipped and self._skipped[-1] == tag:
             self._skipped.pop()
         if self._fixed and self._fixed[-1] == tag:
             self._fixed.pop()
@@ -251,7 +211,7 @@ class _Reader:
             self._add(Item(begin, end, "text", text, fixed=bool(self._fixed)))
 
     def _add(self, item: Item) -> None:
-        if not self._skipped or self._skipped[-1].is_read:
+        if not self._skipped:
             self._block.append(item)
 
     def _end_block(self) -> None:
@@ -266,7 +226,7 @@ _HEAD = 1024
 """How much of a page browsers look at for it."""
 
 
-def read_html(content: bytes, options: Options) -> HtmlDocument:
+def read_html(content: bytes, options: Options) -> HtmlDocument:  # noqa: ARG001 - as all readers
     """Read a page.
 
     Raises:
@@ -276,4 +236,4 @@ def read_html(content: bytes, options: Options) -> HtmlDocument:
     charset = _CHARSET.search(source, 0, _HEAD)
     # What has been ASCII so far is read as what the page says that it is.
     in_ascii = charset is not None and charset[1].lower() not in ("utf-8", "utf8")
-    return HtmlDocument(source, in_ascii=in_ascii, warn=options.warn)
+    return HtmlDocument(source, in_ascii=in_ascii)

@@ -1,1 +1,0 @@
-"""The kinds of documents, one a file."""
