@@ -110,4 +110,3 @@ def test_another_layer_is_not_given_the_stored_head():
     stored = DecodingConfig.model_validate({"alignment": {"layer": 2, "head": 3, "step": "writes"}})
     assert with_settings(stored, {"alignment": {"layer": 1}}).alignment.head is None
     assert with_settings(stored, {"alignment": {"head": 1}}).alignment.layer == 2
-    assert with_settings(stored, {"alignment": {"units": "subwords"}}).alignment.head == 3

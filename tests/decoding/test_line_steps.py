@@ -14,7 +14,7 @@ from deepwire.decoding.line_steps import Item, LineCasing, LongLines
 from deepwire.decoding.search import generate
 from deepwire.decoding.second_search import is_degenerate, loops
 from deepwire.decoding.terms import Terminology
-from deepwire.decoding.translation_io import Candidate, EmptyTranslations, Request
+from deepwire.decoding.translation_io import Candidate, Request
 from deepwire.decoding.translator import Translator
 
 CAPITALS = ["abcdef abc", "ABCDEF, ABC", "abc", "ABC %s DEFAB"]
@@ -108,22 +108,6 @@ def test_a_source_may_repeat_itself():
     assert not is_degenerate([5] * 9, [6] * 9, 20)
     assert is_degenerate([5, 6], [6] * 9, 20)
     assert is_degenerate([5, 6], [6, 7, 8], 3)
-
-
-def test_nearly_only_empty_translations_are_warned_about():
-    def said(pairs):
-        warnings: list[str] = []
-        noted = EmptyTranslations(warnings.append)
-        for source, translation in pairs:
-            noted.see(source, translation)
-        noted.end()
-        return warnings
-
-    (warning,) = said([("a b", "")] * 9 + [("a", "b"), ("", ""), (" ", "")])
-    assert warning.startswith("9 of 10 translations are empty: ")
-    assert said([("a", "")] * 8 + [("a", "b")] * 2) == []
-    assert said([("", "")] * 20) == []
-    assert said([("a", "")] * 4) == []
 
 
 def test_a_translation_that_repeats_itself_gets_a_second_try(toys):

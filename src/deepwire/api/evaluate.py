@@ -315,7 +315,7 @@ def _translation(
         model = model_texts.load_translator(model, search, warn)
     elif search.decoding:
         model = model.with_search(**search.decoding)
-    return model_texts.translate(name, model, source, search.direction, warn)
+    return model_texts.translate(name, model, source, search.direction)
 
 
 def _require_settings_of(model: Translator, settings: EvaluationSettings) -> None:

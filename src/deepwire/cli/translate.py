@@ -23,7 +23,7 @@ from deepwire.io.output import check_output
 if TYPE_CHECKING:
     from deepwire.api.model import Model
     from deepwire.decoding.shortlist import ShortlistChoice
-    from deepwire.decoding.translation_io import Request, Translation
+    from deepwire.decoding.translation_io import Request
     from deepwire.distributed.process_group import ProcessGroup
 
 Prefix = Annotated[Path | None, typer.Option(help="Beginnings of the translations, line by line.")]
@@ -188,7 +188,7 @@ def translate(
 
 
 def _translate_alone(job: TranslationJob) -> None:
-    from deepwire.decoding.translation_io import FORMATS, EmptyTranslations
+    from deepwire.decoding.translation_io import FORMATS
 
     model = deepwire.load(
         job.models,
@@ -203,14 +203,7 @@ def _translate_alone(job: TranslationJob) -> None:
     requests = CountedLines(job.requests(warn))
     window = 1 if job.stream else None
     translations = translator.translations(requests, window=window, to=job.to, from_=job.from_)
-    empty, form = EmptyTranslations(warn), FORMATS[job.format]
-
-    def written(translation: Translation) -> str:
-        empty.see(translation.request.text, translation.text)
-        return form(translation)
-
-    write_answers(requests, translations, written, job.output, flush=job.stream, quiet=job.quiet)
-    empty.end()
+    write_answers(requests, translations, FORMATS[job.format], job.output, flush=job.stream, quiet=job.quiet)
 
 
 def _translate_in_parts(job: TranslationJob, processes: ProcessGroup) -> None:

@@ -37,7 +37,17 @@ class Section(BaseModel):
     written_as: ClassVar[tuple[object, ...]] = ()
     """Types of plain values that may stand for the mapping in a run file, for its JSON Schema."""
 
+    removed: ClassVar[Mapping[str, tuple[object, ...]]] = {}
+    """Settings of earlier versions, with the values that left them unused: with these they may stand."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_removed(cls, values: object) -> object:
+        if not cls.removed or not isinstance(values, Mapping):
+            return values
+        return {key: value for key, value in values.items() if value not in cls.removed.get(key, ())}
 
     @classmethod
     def members(cls) -> tuple[type[Section], ...]:

@@ -36,7 +36,7 @@ from deepwire.decoding.model_inputs import (
 )
 from deepwire.decoding.models import EnsembleMember
 from deepwire.decoding.search import Hypothesis
-from deepwire.decoding.text_alignment import Link, TextAlignment, Units
+from deepwire.decoding.text_alignment import Link, TextAlignment
 from deepwire.errors import ModelError, UsageError
 
 Step = Literal["writes", "reads"]
@@ -130,7 +130,6 @@ class AttentionAligner:
 
     def align(self, items: list[Item], vocabularies: Vocabularies) -> list[Item]:
         """Align the candidates of lines with these."""
-        units = self.config.units
         seen = [item for item in items if item.hypotheses]
         pairs = [_pair(item, hypothesis) for item in seen for hypothesis in item.hypotheses]
         links = iter(self.links(pairs))
@@ -138,7 +137,7 @@ class AttentionAligner:
             text, values = plain(item.text), {} if item.constraints is None else item.constraints.values
             if not item.hypotheses:
                 item.candidates = tuple(
-                    replace(candidate, alignment=_of_words(text, candidate.text, units))
+                    replace(candidate, alignment=_of_words(text, candidate.text))
                     for candidate in item.candidates
                 )
                 continue
@@ -147,7 +146,7 @@ class AttentionAligner:
             aligned = []
             for hypothesis, candidate in zip(item.hypotheses, item.candidates, strict=True):
                 target = TextTokens.of(vocabularies.target, hypothesis.ids, candidate.text, values)
-                alignment = TextAlignment(source, target, tuple(sorted(next(links))), units)
+                alignment = TextAlignment(source, target, tuple(sorted(next(links))))
                 aligned.append(replace(candidate, alignment=alignment))
             item.candidates = tuple(aligned)
         return items
@@ -176,9 +175,9 @@ def _pair(item: Item, hypothesis: Hypothesis) -> AlignedPair:
     return AlignedPair(item.source, _first(item), hypothesis.ids, item.language, item.prompt)
 
 
-def _of_words(source: str, translation: str, units: Units) -> TextAlignment:
+def _of_words(source: str, translation: str) -> TextAlignment:
     """The alignment of a text that no model saw: it is its own translation, or words of it stand in that."""
-    copied = TextAlignment.copied(source, units)
+    copied = TextAlignment.copied(source)
     if source == translation:
         return copied
     return replace(copied, target=TextTokens(translation, (), ()), subword_links=())

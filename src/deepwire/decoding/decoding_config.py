@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -67,6 +67,8 @@ class AlignmentConfig(Section):
     Machine Translation, section 3.1).
     """
 
+    removed: ClassVar[Mapping[str, tuple[object, ...]]] = {"units": ("words",)}
+
     layer: int | None = Field(
         None,
         ge=1,
@@ -75,9 +77,6 @@ class AlignmentConfig(Section):
     head: int | None = Field(None, ge=1, description="head, from 1; null = the mean of all")
     step: Literal["writes", "reads"] = Field(
         "reads", description="the step of the decoder that writes a subword, or the next one, which reads it"
-    )
-    units: Literal["words", "subwords"] = Field(
-        "words", description="what is counted: words as spaces part them, or subwords of the vocabularies"
     )
 
 

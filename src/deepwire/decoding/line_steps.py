@@ -237,7 +237,7 @@ def _joined_alignment(
     parts = []
     for piece, kept, *at in zip(pieces, segments.texts, *(side[:-1] for side in places), strict=True):
         alignment = None if piece is None else piece.alignment
-        parts.append((TextAlignment.copied(kept, aligned[0].units) if alignment is None else alignment, *at))
+        parts.append((TextAlignment.copied(kept) if alignment is None else alignment, *at))
     return joined("".join(source), "".join(target), parts)
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from deepwire.data.subwords.text_tokens import Span, TextTokens, owners, words_of
 
 Link = tuple[int, int]
 """A unit of the source and one of the translation, counted from 0."""
-Units = Literal["words", "subwords"]
 
 
 def pharaoh(links: Iterable[Link]) -> str:
@@ -26,30 +24,21 @@ class TextAlignment:
     Attributes:
         source, target: The texts; subwords are counted along their `spans`.
         subword_links: Sorted.
-        units: What `links` counts.
     """
 
     source: TextTokens
     target: TextTokens
     subword_links: tuple[Link, ...]
-    units: Units = "words"
 
     @classmethod
-    def copied(cls, text: str, units: Units = "words") -> TextAlignment:
+    def copied(cls, text: str) -> TextAlignment:
         """The alignment of a text that is its own translation: each word belongs to itself."""
         words = TextTokens(text, (), tuple(words_of(text)))
-        return cls(words, words, tuple((place, place) for place in range(len(words.spans))), units)
+        return cls(words, words, tuple((place, place) for place in range(len(words.spans))))
 
     @property
     def links(self) -> tuple[Link, ...]:
-        """Links of words or subwords, as `units` says, sorted; of subwords where a model saw the text."""
-        if self.units == "words":
-            return self.word_links
-        return self.subword_links if self.source.tokens else ()
-
-    @property
-    def word_links(self) -> tuple[Link, ...]:
-        """Links of words, the parts between spaces: they are linked if any of their subwords are.
+        """Links of words, the parts between spaces, sorted: they are linked if any of their subwords are.
 
         So are words without a link that both texts have once, such as a placeholder that was put back.
         """
@@ -90,16 +79,15 @@ def joined(source: str, target: str, parts: Sequence[tuple[TextAlignment, int, i
         )
         for text, pieces in zip((source, target), tokens, strict=True)
     ]
-    units = parts[0][0].units if parts else "words"
-    return TextAlignment(both[0], both[1], tuple(sorted(links)), units)
+    return TextAlignment(both[0], both[1], tuple(sorted(links)))
 
 
 def composed(first: TextAlignment, second: TextAlignment) -> TextAlignment:
     """From a text by way of its translation, the source of `second`, to the translation of that; in words."""
     onward: dict[int, list[int]] = {}
-    for middle, target in second.word_links:
+    for middle, target in second.links:
         onward.setdefault(middle, []).append(target)
-    links = {(source, target) for source, middle in first.word_links for target in onward.get(middle, ())}
+    links = {(source, target) for source, middle in first.links for target in onward.get(middle, ())}
     sides = [TextTokens(text, (), tuple(words_of(text))) for text in (first.source.text, second.target.text)]
     return replace(second, source=sides[0], target=sides[1], subword_links=tuple(sorted(links)))
 

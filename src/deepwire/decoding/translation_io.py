@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -26,9 +25,8 @@ from deepwire.io.json_lines import json_line, unique_keys
 _END = object()
 _LINE_BREAK = re.compile("(\r?\n)")
 _LAST_BREAK = re.compile(r"\r?\n\Z")
-_ENOUGH_LINES, _NEARLY_ALL = 5, 0.9
 _REPAIRED = {
-    "too_long": f"a line of more than {MAX_LINE_BYTES:,} bytes; only its first {HEAD_BYTES} are used",
+    "too_long": f"longer than {MAX_LINE_BYTES:,} bytes; only the first {HEAD_BYTES} of such lines are used",
     "nul": "NUL characters are read as spaces",
 }
 
@@ -89,27 +87,6 @@ class Translation:
     def score(self) -> float:
         """The score of the best translation."""
         return self.candidates[0].score
-
-
-class EmptyTranslations:
-    """Counts empty translations of lines that are not empty, and warns where nearly all are."""
-
-    def __init__(self, warn: LogFn) -> None:
-        self._warn, self._lines, self._empty = warn, 0, 0
-
-    def see(self, source: str, translation: str) -> None:
-        """Count a line."""
-        if not is_blank(source):
-            self._lines += 1
-            self._empty += is_blank(translation)
-
-    def end(self) -> None:
-        """Warn, if it must be, after all lines."""
-        if self._lines >= _ENOUGH_LINES and self._empty >= _NEARLY_ALL * self._lines:
-            self._warn(
-                f"{self._empty} of {self._lines} translations are empty: the model was perhaps trained too "
-                "little, or is asked for a language that it does not know"
-            )
 
 
 def require_several(values: object, name: str = "texts", example: str = '["..."]') -> None:
@@ -190,7 +167,7 @@ class AlignedText(NamedTuple):
     Attributes:
         text: The translation.
         links: Words of the source and of the translation that belong together, `(0, 1)` the first and the
-            second one; or subwords, where `decoding.alignment.units` says so.
+            second one.
     """
 
     text: str
@@ -212,29 +189,19 @@ def aligned_lines(
 def read_text(path: Path, warn: LogFn) -> Iterator[str]:
     """The lines of a file (`-` = stdin) as text, one for each line whatever it holds.
 
-    Bytes that are not UTF-8 become U+FFFD, NUL a space, of a line above the reader's limit the beginning
-    is left; with one warning for each kind, at the end.
+    Bytes that are not UTF-8 become U+FFFD, NUL a space, of a line above the reader's limit the beginning is
+    left; with a warning at the first of each kind.
     """
-    notes, first, bad = ReadNotes(), dict[str, int](), Counter[str]()
+    notes, warned = ReadNotes(), set[str]()
     for number, line in enumerate(read_lines(path, on_bad_utf8="replace", notes=notes), 1):
-        if isinstance(line, BadLine):
-            first.setdefault(line.fault, number)
-            bad[line.fault] += 1
-            line = line.text.replace("\0", " ")
-        yield line
-    name = display(path)
-    for fault, count in bad.items():
-        more = f", here and in {counted(count - 1, 'more line')}" if count > 1 else ""
-        warn(f"{name}:{first[fault]}: {_REPAIRED.get(fault, fault)}{more}")
+        fault = line.fault if isinstance(line, BadLine) else ""
+        if fault and fault not in warned:
+            warned.add(fault)
+            warn(f"{display(path)}:{number}: {_REPAIRED.get(fault, fault)}")
+        yield line.text.replace("\0", " ") if isinstance(line, BadLine) else line
     if notes.replaced_lines:
-        warn(
-            f"{name}: bytes of {counted(notes.replaced_lines, 'line')} are not UTF-8 and were read as U+FFFD"
-        )
-    if notes.carriage_returns:
-        were = "was" if notes.carriage_returns == 1 else "were"
-        warn(f"{name}: {counted(notes.carriage_returns, 'carriage return')} before a line end {were} removed")
-    if notes.byte_order_marks:
-        warn(f"{name}: the byte order mark at its start was removed")
+        lines = counted(notes.replaced_lines, "line")
+        warn(f"{display(path)}: bytes of {lines} are not UTF-8 and were read as U+FFFD")
 
 
 def text_requests(path: Path, prefixes: Path | None, warn: LogFn) -> Iterator[Request]:
@@ -373,14 +340,8 @@ def _alignment_of(candidate: Candidate) -> str:
 
 
 def alignment_record(candidate: Candidate) -> dict[str, object]:
-    """The alignment as JSON, pairs of numbers from 0; of subwords also those of the source."""
-    if candidate.alignment is None:
-        return {}
-    tokens = {"source_tokens": candidate.alignment.source.tokens}
-    return {
-        "alignment": [list(link) for link in candidate.alignment.links],
-        **(tokens if candidate.alignment.units == "subwords" else {}),
-    }
+    """The alignment as JSON, pairs of numbers of words from 0."""
+    return {} if candidate.alignment is None else {"alignment": [*map(list, candidate.alignment.links)]}
 
 
 _REPEATED = {"text", "to"}

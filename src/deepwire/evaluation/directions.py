@@ -282,7 +282,7 @@ class _System:
             return texts.read_text(Path(place))
         if self._open is None or self._open[0] != place:
             self._open = place, texts.load_translator(place, self._search, self._warn)
-        return texts.translate(f"{self.name} {direction}", self._open[1], source, direction, self._warn)
+        return texts.translate(f"{self.name} {direction}", self._open[1], source, direction)
 
     def _place(self, direction: Direction) -> str:
         values = {"direction": str(direction), "source": direction.source, "target": direction.target}

@@ -112,20 +112,12 @@ def load_translator(model: str, settings: SearchSettings, warn: LogFn) -> Transl
     )
 
 
-def translate(
-    name: str, translator: Translator, source: Text, direction: Direction | None, warn: LogFn
-) -> Text:
+def translate(name: str, translator: Translator, source: Text, direction: Direction | None) -> Text:
     """Translates a text with a loaded model; the result gets the name."""
-    from deepwire.decoding.translation_io import EmptyTranslations
-
     to = from_ = None
     if direction is not None and translator.languages is not None:
         to, from_ = direction.target, direction.source
     translations = translator.translate(source.lines, to=to, from_=from_)
-    empty = EmptyTranslations(warn)
-    for line, translation in zip(source.lines, translations, strict=True):
-        empty.see(line, translation)
-    empty.end()
     return Text(name, translations, precision=translator.precision)
 
 

@@ -99,7 +99,7 @@ def alignment_counts(
                     total = counts.get(choice, missing)
                     for place, pair_links in zip(batch, links, strict=True):
                         alignment = TextAlignment(*texts[place], tuple(sorted(pair_links)))
-                        total += AlignmentCounts.of(alignment.word_links, gold[rows[place]])
+                        total += AlignmentCounts.of(alignment.links, gold[rows[place]])
                     counts[choice] = total
     return counts
 

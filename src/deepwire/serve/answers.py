@@ -32,7 +32,7 @@ def _candidate_record(candidate: Candidate, *, scores: bool, alignment: bool) ->
     if scores:
         record |= {"score": candidate.score, "log_probability": candidate.log_probability}
     if alignment:
-        links = () if candidate.alignment is None else candidate.alignment.word_links
+        links = () if candidate.alignment is None else candidate.alignment.links
         record["alignment"] = [list(link) for link in links]
     return record
 
@@ -68,7 +68,7 @@ def _whole_alignment(lines: Sequence[str], best: Sequence[Candidate]) -> list[li
     """Links between the words of all lines."""
     links, counts = [], [0, 0]
     for line, candidate in zip(lines, best, strict=True):
-        for source, target in () if candidate.alignment is None else candidate.alignment.word_links:
+        for source, target in () if candidate.alignment is None else candidate.alignment.links:
             links.append([source + counts[0], target + counts[1]])
         counts = [counts[0] + len(line.split()), counts[1] + len(candidate.text.split())]
     return links
