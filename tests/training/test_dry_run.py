@@ -28,8 +28,7 @@ def test_it_tells_what_the_run_will_need_and_keeps_nothing(
         (outcome.best.path / f"{name}.safetensors").stat().st_size for name in ("model", "optimizer")
     )
     assert found.checkpoint == pytest.approx(on_disk, rel=0.2)
-    assert found.parameters == found.trained == sum(one.numel() for one in job.build().parameters())
-    assert 0 <= found.padding < 0.5
+    assert found.parameters == sum(one.numel() for one in job.build().parameters())
     assert found.seconds * found.tokens_per_second == pytest.approx(200, rel=0.3)
     assert found.memory > 50_000_000
 
@@ -46,8 +45,6 @@ def test_the_first_limit_counts(make_job: JobMaker, limits: dict[str, object], u
     assert dry_run(make_job(**limits)).updates_in_run == updates
 
 
-def test_a_limit_in_tokens_and_frozen_parameters(make_job: JobMaker) -> None:
-    found = dry_run(make_job(max_updates=None, stop_after="20kt", freeze=["encoder.*"]))
+def test_a_limit_in_tokens(make_job: JobMaker) -> None:
+    found = dry_run(make_job(max_updates=None, stop_after="20kt"))
     assert found.updates_in_run == pytest.approx(100, rel=0.2)
-    assert found.trained < found.parameters
-    assert "of them trained" in found.lines()[0]

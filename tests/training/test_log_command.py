@@ -73,7 +73,7 @@ def test_a_program_that_ends_does_not_stop_training(toy: Path, capfd: pytest.Cap
 
 def test_a_program_that_does_not_exist_is_refused(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "toy.yaml", "--log-command", "no-such-program x", "-q"]) == 2
-    assert "--log-command no-such-program: No such file" in capsys.readouterr().err
+    assert "No such file or directory: 'no-such-program'" in capsys.readouterr().err
     assert not (toy / "runs").exists()
 
 

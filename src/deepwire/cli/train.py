@@ -6,7 +6,7 @@ import errno
 import os
 import shlex
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -99,7 +99,7 @@ def _train(
     with ExitStack() as stack:
         # The process that records is the one that tells others.
         listening = log_command is not None and processes.main
-        callbacks = [stack.enter_context(LogCommand(str(log_command)))] if listening else []
+        callbacks = [stack.enter_context(closing(LogCommand(str(log_command))))] if listening else []
         run = train(
             loaded, callbacks=callbacks, fresh=fresh, quiet=quiet, handle_signals=True, processes=processes
         )

@@ -71,11 +71,6 @@ class Choice(Section, ABC):
         return cast("Self", table.validated(_by_name(value), trusted=trusted, context=info.context))
 
     @classmethod
-    def instead_of(cls, name: str, found: object) -> str:  # noqa: ARG003 - for those that know more
-        """The names to give in place of a place that holds no settings, for the end of an error."""
-        return ""
-
-    @classmethod
     def members(cls) -> tuple[SectionClass, ...]:
         """All choices that were asked for, where the class stands for them."""
         return _TABLES[cls.kind].members() if "kind" in vars(cls) else (cls,)
@@ -173,8 +168,7 @@ class ChoiceTable:
             return self.others.get(name)
         if section is not self.others.get(name):  # registered anew where a cell of a notebook is run again
             if not (isinstance(section, type) and issubclass(section, self.base)):
-                instead = self.base.instead_of(name, section)
-                raise PluginError(f"{name} is no {self.kind}: that is a whole {self.base.__name__}{instead}")
+                raise PluginError(f"{name} is no {self.kind}: that is a whole {self.base.__name__}")
             if missing := section.__abstractmethods__:
                 raise PluginError(f"{name} is no {self.kind} yet: it lacks {', '.join(sorted(missing))}")
             if _tag(section) not in tags(section) or _tag(section) in self.own:

@@ -18,7 +18,7 @@ from deepwire.config.unused_settings import find_unused_settings
 from deepwire.config.validation_messages import describe_value, note_errors
 from deepwire.config.yaml_tree import Node, Problems, SourceLocation, node_at, parse_yaml, plain
 from deepwire.errors import UsageError
-from deepwire.io.regular_files import open_regular, similar_file_names
+from deepwire.io.regular_files import open_regular
 
 SectionType = TypeVar("SectionType", bound=Section)
 
@@ -50,7 +50,7 @@ class Settings(Generic[SectionType]):
     tree: Node
     document: SettingsDocument
     text: str
-    """The file as it was read; of a mapping one that says the same, with what was given besides."""
+    """The file as it was read; of a mapping all settings that were given, with those that it extends."""
 
     def location_of(self, path: Sequence[str | int]) -> SourceLocation | None:
         """Where the value at ``path`` (or the text that stands for it) was written; None for a default."""
@@ -102,8 +102,7 @@ def read_settings(
         text = _text(document)
         written = _parsed(document, text, problems)
     else:
-        document = SettingsDocument(Path.cwd() / MAPPING, MAPPING, Path.cwd())
-        text = json_of(name, indent=2)
+        document, text = SettingsDocument(Path.cwd() / MAPPING, MAPPING, Path.cwd()), ""
         written = _tree_of(name, MAPPING, problems)
     tree = _extended(section, document, written, locate, own_keys, problems, ())
     # Put together first: which of them comes first must not decide whether a size survives a new type.
@@ -111,9 +110,9 @@ def read_settings(
     changes = tree_of_overrides(section, typed, problems, "model.d_model=256")
     if arguments:
         changes = merge(changes, _arguments(arguments, problems), section)
-        if not isinstance(name, str):
-            text = json_of(plain(merge(_with_types(written, tree), changes, section, whole=True)), indent=2)
     whole = replace(merge(tree, changes, section, whole=True), location=tree.location)
+    if not isinstance(name, str):
+        text = json_of(plain(whole), indent=2)
     problems.raise_if_any()
     built = check(section, whole, trusted=trusted or not isinstance(name, str))
     _refuse_unused(built, whole, tree, document)
@@ -277,10 +276,6 @@ def _arguments(arguments: Mapping[str, object], problems: Problems) -> Node:
     for key, node in _entries(tree).items():
         if key == "extends":
             problems.add(tree.location, "extends: cannot be set here; write it into the settings")
-        elif "." in key:
-            first, *parts = key.split(".")
-            told = f"{first}=" + "".join(f'{{"{part}": ' for part in parts)
-            problems.add(tree.location, f"{key}: write {told}...{'}' * len(parts)}")
         else:
             kept[key] = node
     return Node(kept, tree.location)
@@ -345,15 +340,6 @@ def _extended(
     return merge(Node(inherited, below.location), tree, section, whole=True)
 
 
-def _with_types(file: Node, tree: Node | None) -> Node:
-    """A file whose sections say their types, so that changes make of it what they make of its whole tree."""
-    if tree is None or not (isinstance(file.value, dict) and isinstance(tree.value, dict)):
-        return file
-    entries = {key: _with_types(value, tree.below(key)) for key, value in file.value.items()}
-    types = {key: value for key, value in tree.value.items() if key == "type"}
-    return Node({**types, **entries}, file.location)
-
-
 def _prepared(node: Node, annotation: object | None) -> Node:
     """The tree as pydantic shall see it: an empty section means its defaults, and true is not 1."""
     value = node.value
@@ -378,14 +364,8 @@ def _text(document: SettingsDocument) -> str:
     try:
         with open_regular(document.path) as file:
             data = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise UsageError(f"{label}: no such file", _near_name(document)) from None
-    except IsADirectoryError:
-        raise UsageError(
-            f"{label}: is a directory, not a run file", "name a .yaml file or a recipe"
-        ) from None
     except OSError as error:
-        raise UsageError(f"{label}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise UsageError(f"{label}: {(error.strerror or str(error)).lower()}") from None
     if len(data) > MAX_BYTES:
         raise UsageError(f"{label}: is larger than 4 MiB, so hardly a run file")
     try:
@@ -393,13 +373,6 @@ def _text(document: SettingsDocument) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{label}:{line}: is not UTF-8 (byte 0x{data[error.start]:02x})") from None
-
-
-def _near_name(document: SettingsDocument) -> str:
-    written = document.path
-    names = {path.with_suffix(written.suffix).name: path.name for path in written.parent.glob("*.y*ml")}
-    near = similar_file_names(written.name, names, 1)
-    return f"did you mean {Path(document.label).with_name(names[near[0]])}?" if near else ""
 
 
 def absolute(path: Path, folder: Path) -> Path:

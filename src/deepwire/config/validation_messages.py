@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from pydantic_core import ErrorDetails
 
-from deepwire.config.choice import Choice
 from deepwire.config.section import Section, child, described_keys, sections, tags
 from deepwire.config.yaml_tree import Node, Problems, SourceLocation
 
@@ -36,10 +35,6 @@ _LIMITS = {
 _CHOICES = {"union_tag_invalid", "literal_error", "enum"}
 _MAX_ERRORS = 200
 _NEAR = 0.7  # how like a key beside it a key must be for that to be suggested
-_ELSEWHERE = (
-    "is it in another package? install it with its entry points, name the class itself "
-    "(my_package.MyConfig), or import the package with --plugin my_package"
-)
 
 
 @dataclass(frozen=True)
@@ -98,8 +93,6 @@ def note_errors(
         lines[mistake.location, f"{name}: {text}" if name else text] = None
     for location, text in sorted(lines, key=lambda entry: entry[0].line or 0):
         problems.add(location, text)
-    if any(_may_be_elsewhere(mistake) for mistake in mistakes):
-        problems.hint = _ELSEWHERE
 
 
 def describe_value(node: Node | None) -> str:
@@ -243,14 +236,6 @@ def _allowed(mistake: _Mistake) -> list[str]:
     context = mistake.error.get("ctx", {})
     listed = str(context.get("expected_tags", context.get("expected", "")))
     return re.findall(r"'([^']*)'", listed) or re.findall(r"\d+", listed)
-
-
-def _may_be_elsewhere(mistake: _Mistake) -> bool:
-    """Whether it names a choice that is like none of ours, where other packages may add theirs."""
-    if mistake.kind != "union_tag_invalid" or mistake.node is None:
-        return False
-    of_packages = any(issubclass(section, Choice) for section in sections(mistake.annotation))
-    return of_packages and not _close(str(mistake.node.type), _allowed(mistake))
 
 
 def _one_of(choices: Sequence[str]) -> str:

@@ -74,8 +74,6 @@ class Problems:
     lines: list[str] = field(default_factory=list)
     more: int = 0
     """Mistakes that nobody needs to hear of as well."""
-    hint: str = ""
-    """What helps with one of them; shown where `raise_if_any` is given no other."""
 
     def add(self, location: SourceLocation, text: str) -> None:
         """Note that ``text`` is wrong at ``location``."""
@@ -86,7 +84,7 @@ class Problems:
         if self.lines:
             more = self.more + len(self.lines) - _MAX_PROBLEMS
             rest = [f"and {more:,} more mistakes"] if more > 0 else []
-            raise UsageError("\n".join([*self.lines[:_MAX_PROBLEMS], *rest]), hint or self.hint)
+            raise UsageError("\n".join([*self.lines[:_MAX_PROBLEMS], *rest]), hint)
 
 
 def parse_yaml(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,6 @@ from deepwire.checkpoint.model_files import bytes_of
 from deepwire.checkpoint.store import model_parameters
 from deepwire.config.counts import counted
 from deepwire.data.batches.batching import StreamPosition
-from deepwire.data.vocabulary import PAD
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.io.atomic import human_bytes
 from deepwire.training.config import TrainingConfig
@@ -39,13 +38,11 @@ class DryRun:
 
     Attributes:
         parameters: Numbers in the model.
-        trained: Those that are not frozen.
         place: Device, number format and threads, in words.
         updates: Updates that were timed, after one that was not.
         loss: Smoothed loss per target token of the first update, nats.
         seconds: Time of an update.
         tokens_per_second: Target tokens.
-        padding: Share of the places in batches that hold no token.
         memory: Peak, in bytes.
         checkpoint: Bytes of a checkpoint on disk.
         updates_in_epoch: Expected; from the lengths in the prepared text.
@@ -53,13 +50,11 @@ class DryRun:
     """
 
     parameters: int
-    trained: int
     place: str
     updates: int
     loss: float
     seconds: float
     tokens_per_second: float
-    padding: float
     memory: int
     checkpoint: int
     updates_in_epoch: float
@@ -67,14 +62,12 @@ class DryRun:
 
     def lines(self) -> list[str]:
         """The report for people."""
-        frozen = f", {short(self.trained)} of them trained" if self.trained < self.parameters else ""
         return [
-            f"parameters      {short(self.parameters)}{frozen}",
+            f"parameters      {short(self.parameters)}",
             f"computes        {self.place}",
             f"memory          {human_bytes(self.memory)} at most in {self.updates + _WARM_UP} updates",
             f"checkpoint      {human_bytes(self.checkpoint)} on disk",
             f"speed           {short(self.tokens_per_second)} target tokens/s, {self.seconds:.3g} s/update",
-            f"padding         {self.padding:.1%} of the places in batches",
             f"first loss      {self.loss:.3f} per target token",
             f"an epoch        {_length(self.updates_in_epoch, self.seconds)}",
             f"the whole run   {_length(self.updates_in_run, self.seconds)} without validation and saving",
@@ -107,20 +100,17 @@ def _dry_run(spec: TrainingSpec, processes: ProcessGroup, device: torch.device) 
     updates, losses, seconds = zip(*_measured(run, trainer), strict=True)
     timed = slice(_WARM_UP if len(updates) > _WARM_UP else 0, None)
     tokens = [float(update.target_tokens) for update in updates[timed]]
-    parameters = list(trainer.model.parameters())
     moments = trainer.optimizer.state() | (trainer.average.state() if trainer.average is not None else {})
     in_epoch = _tokens_of_epoch(spec) / mean(tokens)
     precision, threads = run.decisions.numerics.precision, torch.get_num_threads()
     processes_on = f"{processes.count} processes on " if processes.count > 1 else ""
     return DryRun(
-        parameters=sum(parameter.numel() for parameter in parameters),
-        trained=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+        parameters=sum(parameter.numel() for parameter in trainer.model.parameters()),
         place=f"{processes_on}{device}, {precision}, {counted(threads, 'thread')}",
         updates=len(tokens),
         loss=losses[0],
         seconds=mean(seconds[timed]),
         tokens_per_second=mean(tokens) / mean(seconds[timed]),
-        padding=_padding(processes, updates),
         memory=peak_memory(device),
         checkpoint=bytes_of(model_parameters(trainer.model)) + bytes_of(moments),
         updates_in_epoch=in_epoch,
@@ -144,15 +134,6 @@ def _measured(run: TrainingRun, trainer: Trainer) -> Iterator[tuple[DeviceUpdate
             yield update, loss, time.perf_counter() - started
             slow = time.perf_counter() - begun > _ENOUGH_SECONDS and number >= _WARM_UP
             enough = bool(run.processes.all_reduce_numbers([slow])[0])
-
-
-def _padding(processes: ProcessGroup, updates: Sequence[DeviceUpdate]) -> float:
-    """The share of the places in the batches of all processes that hold no token."""
-    batches = [batch for update in updates for batch in update.batches]
-    sides = [side for batch in batches for side in (batch.source, batch.target_output)]
-    here = [sum(side.numel() for side in sides), sum(int((side != PAD).sum()) for side in sides)]
-    places, tokens = processes.all_reduce_numbers(here)
-    return 1 - tokens / places
 
 
 def _tokens_of_epoch(spec: TrainingSpec) -> float:

@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 import threading
-from types import TracebackType
+from collections.abc import Mapping
 
 from deepwire.errors import UsageError
 from deepwire.training.loop import UpdateResult
@@ -37,45 +37,24 @@ class LogCommand(Callback):
     """
 
     def __init__(self, command: str) -> None:
-        try:
-            words = shlex.split(command)
-        except ValueError as error:
-            raise UsageError(f"--log-command {command!r}: {error}") from error
-        if not words:
-            raise UsageError("--log-command needs a command", "such as --log-command 'python tracker.py'")
-        self.command = command
+        self.command, self._read = command, 0
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         try:
             # Its output goes where our messages go; in a session of its own it is spared our Ctrl-C.
             self._program = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=2, text=True, start_new_session=True
+                shlex.split(command), stdin=subprocess.PIPE, stdout=2, text=True, start_new_session=True
             )
-        except OSError as error:
-            raise UsageError(f"--log-command {words[0]}: {error.strerror}") from error
+        except (OSError, ValueError, IndexError) as error:
+            raise UsageError(f"--log-command {command!r}: {error}") from error
         self._writer = threading.Thread(target=self._write, name="log-command", daemon=True)
         self._writer.start()
-        self._read = 0
-
-    def __enter__(self) -> LogCommand:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def on_start(self, session: TrainingSession) -> None:
         """Say which run begins, or goes on."""
-        spec = session.training.spec
-        metrics = spec.run.metrics
+        metrics = session.training.spec.run.metrics
         self._read = metrics.stat().st_size if metrics.exists() else 0
-        first = {
-            "kind": "begin",
-            "run": str(session.run),
-            "update": session.update,
-            "settings": spec.resolved,
-        }
-        self._lines.put(json.dumps(first, ensure_ascii=False))
+        settings = session.training.spec.resolved
+        self._tell({"kind": "begin", "run": str(session.run), "update": session.update, "settings": settings})
 
     def after_update(self, session: TrainingSession, update: UpdateResult) -> None:  # noqa: ARG002 - the contract
         """Pass on what was recorded since."""
@@ -84,13 +63,13 @@ class LogCommand(Callback):
     def on_end(self, session: TrainingSession, stop_reason: StopReason) -> None:
         """Pass on the rest, and why training ended."""
         self._pass_on(session)
-        last = {
-            "kind": "end",
-            "update": session.update,
-            "reason": stop_reason.reason,
-            "finished": stop_reason.finished,
-        }
-        self._lines.put(json.dumps(last, ensure_ascii=False))
+        finished = stop_reason.finished
+        self._tell(
+            {"kind": "end", "update": session.update, "reason": stop_reason.reason, "finished": finished}
+        )
+
+    def _tell(self, record: Mapping[str, object]) -> None:
+        self._lines.put(json.dumps(record, ensure_ascii=False))
 
     def close(self) -> None:
         """End the lines, and wait for the program."""

@@ -119,13 +119,6 @@ class OptimizerSection(Choice, ABC):
     # Whether each element of a parameter is updated by itself, as sharding over processes needs.
     supports_sharding: ClassVar[bool] = False
 
-    @classmethod
-    def instead_of(cls, name: str, found: object) -> str:
-        """Where the optimizer of torch itself was named, the settings that make it."""
-        if not (isinstance(found, type) and issubclass(found, torch.optim.Optimizer)):
-            return ""
-        return f"; derive one from TorchOptimizerSection whose make returns {name}(groups), and name that"
-
     @abstractmethod
     def rules(self, context: OptimizerContext) -> Sequence[UpdateRule]:
         """The rules that move the parameters, each of which is moved by one of them.

@@ -57,7 +57,7 @@ class TorchRule(UpdateRule):
         context: See `OptimizerContext`.
 
     Raises:
-        UsageError: Its groups do not have each parameter.
+        UsageError: A group has parameters of several factors of the rate.
     """
 
     def __init__(self, make: Callable[[Groups], TorchOptimizer], context: OptimizerContext) -> None:
@@ -70,16 +70,11 @@ class TorchRule(UpdateRule):
         # As torch numbers the parameters in its `state_dict`.
         self._names = [name for names in names_of for name in names]
         self._factors = [self._factor(names, context) for names in names_of]
-        self._flags = [_flags(group) for group in self.optimizer.param_groups]
 
     def _names_of_groups(self, parameters: Mapping[str, Tensor]) -> list[list[str]]:
         """The names of the parameters of each group that the optimizer has now."""
         name_of = {id(each): name for name, each in parameters.items()}
-        groups = [[name_of[id(each)] for each in group["params"]] for group in self.optimizer.param_groups]
-        if missing := parameters.keys() - {name for names in groups for name in names}:
-            why = f"{self._kind} leaves out {min(missing)}, which make was given"
-            raise UsageError(f"training.optimizer: {why}", "put each parameter into one group")
-        return groups
+        return [[name_of[id(each)] for each in group["params"]] for group in self.optimizer.param_groups]
 
     def _factor(self, names: Sequence[str], context: OptimizerContext) -> float:
         """The factor of the rate of a group."""
@@ -106,8 +101,6 @@ class TorchRule(UpdateRule):
     def state(self) -> dict[str, Tensor]:
         """``KEY.NAME``; of what is a plain number ``number.KEY.NAME``, and of groups ``group.KEY.INDEX``.
 
-        Of groups, true and false are kept where they are no longer as `make` has set them.
-
         Raises:
             UsageError: It keeps something else, which no checkpoint could hold.
         """
@@ -130,7 +123,7 @@ class TorchRule(UpdateRule):
                     continue
                 if isinstance(value, Tensor):
                     kept[f"{_GROUP}.{key}.{index}"] = value
-                elif type(value) in _NUMBERS and self._flags[index].get(key) is not value:
+                elif type(value) in _NUMBERS:
                     kept[f"{_GROUP}.{key}.{index}"] = _tensor(value)
         return kept
 
@@ -174,10 +167,6 @@ class TorchRule(UpdateRule):
             mine = values.get(key)
             if isinstance(mine, Tensor) and mine.dtype != value.dtype:  # torch has given it the parameter's
                 values[key] = value.to(mine.device)
-
-
-def _flags(group: Mapping[str, object]) -> dict[str, bool]:
-    return {key: value for key, value in group.items() if isinstance(value, bool)}
 
 
 def _tensor(number: float) -> Tensor:
