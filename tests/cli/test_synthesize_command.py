@@ -177,10 +177,10 @@ def test_it_never_writes_over_a_text(model: str, folder: Path, capsys: pytest.Ca
     [
         (["distill", "MODEL", "-i", "none", "-o", "x"], 3, "none: no such file"),
         (["distill", "MODEL", "-i", "text", "-o", "x", "window=9999999"], 2, "window: must be at most"),
-        (["distill", "MODEL", "-i", "-", "-o", "x"], 2, "deepwire distill reads no stdin (-)"),
+        (["distill", "MODEL", "-i", "-", "-o", "x"], 2, "no stdin (-)"),
         (["distill", "MODEL", "-i", "text", "-o", "no/x"], 2, "the folder no does not exist"),
         (["distill", "no-model", "-i", "text", "-o", "x"], 4, "no such model"),
-        (["distill", "MODEL", "-i", "text", "-o", "x", "--languages", "de"], 2, "--languages"),
+        (["distill", "MODEL", "-i", "text", "-o", "x", "--languages", "de"], 2, "is not a direction"),
         (["back-translate", "MODEL", "-i", "text"], 2, "--output"),
         (
             ["back-translate", "MODEL", "-i", "text", "-o", "x", "--tag", "a\nb"],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -248,13 +247,6 @@ class Model(Translator):
     def _require_one(self) -> None:
         if len(self.names) != 1:
             raise UsageError("an ensemble cannot be analysed", "load one model")
-
-    def analyses(self) -> Iterator[Finding]:
-        """The findings of all analyses that apply to the model and need nothing more."""
-        self._require_one()
-        for analysis in _lab().STANDARD:
-            with suppress(UsageError):  # it does not apply
-                yield self.analyze(analysis)
 
 
 def _option(name: str, value: object) -> object:

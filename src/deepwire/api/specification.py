@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from deepwire.api.prepare import configured_vocabulary_size
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory, require_folder
 from deepwire.checkpoint.store import read_metadata
-from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import Prepared
 from deepwire.data.text.corpus import require_files
 from deepwire.data.vocabulary import Vocabularies
@@ -18,10 +17,9 @@ from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translator import Translator
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError, UsageError
-from deepwire.evaluation.comparison import without_spaces
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import LanguageMetrics
-from deepwire.evaluation.texts import Text, named_target
+from deepwire.evaluation.texts import named_target
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
@@ -29,7 +27,6 @@ from deepwire.runfile import LoadedRunFile, RunFile
 from deepwire.training.device import choose_device
 from deepwire.training.spec import TrainingSpec, TranslateTexts, WarmStartReport
 from deepwire.training.start_from import start_from
-from deepwire.training.validation import directions_in
 
 
 class ValidationScores:
@@ -40,6 +37,9 @@ class ValidationScores:
         tokenize: Tokenizer of BLEU; None: the usual one of each language.
         languages: The languages of the translations; ``""`` is an unknown one.
 
+    Attributes:
+        notes: What to know of the metrics, for the log, one line each.
+
     Raises:
         UsageError: A tokenizer or a metric of another package is not installed.
     """
@@ -48,7 +48,7 @@ class ValidationScores:
         self._names, self._languages = names, languages
         tokenizers = {} if tokenize is None else {"": tokenize}
         self._metrics: dict[str, list[Metric]] = {language: [] for language in languages}
-        self._notes: list[str] = []
+        self.notes: list[str] = []
         for name in names:
             metrics = LanguageMetrics([name], tokenizers)
             try:
@@ -57,7 +57,7 @@ class ValidationScores:
             except UsageError as error:
                 key = "metrics" if tokenize is None or name != "bleu" else "tokenize"
                 raise UsageError(f"training.validation.{key}: {error.message}", error.hint) from error
-            self._notes.extend(metrics.notes)
+            self.notes.extend(metrics.notes)
 
     def __call__(
         self,
@@ -85,22 +85,8 @@ class ValidationScores:
             for signature, languages in languages_of.items()
         )
 
-    def notes(self, references: Mapping[str, Sequence[str]]) -> Iterator[str]:
-        """Notes on the scores for the log, one line each.
-
-        Args:
-            references: Lines of the validation set by language.
-        """
-        yield from self._notes
-        for language, lines in references.items():
-            text = Text(f"the validation text{f' in {language}' if language else ''}", list(lines))
-            if warning := without_spaces(text, self._metrics[language]):
-                yield f"{warning} (data.target, training.validation.tokenize)"
-
 
 _DEFAULT_VOCABULARY_SIZE = 32_000
-# Reference lines by which to tell whether a language is written with spaces.
-_REFERENCE_SAMPLE = 200
 
 
 def processes_of(config: RunFile) -> int:
@@ -264,7 +250,7 @@ def _notes(config: RunFile, scores: ValidationScores | None, prepared: Prepared)
         yield f"data.test: {error.message}: training does without, evaluate needs it"
     yield from _learned_position_warnings(config, prepared)
     if scores is not None:
-        yield from scores.notes(_references(prepared, config.data))
+        yield from scores.notes
 
 
 def _learned_position_warnings(config: RunFile, prepared: Prepared) -> Iterator[str]:
@@ -322,16 +308,3 @@ def _validation_scores(config: RunFile) -> ValidationScores | None:
     named = named_target({"target": data.target})
     targets = [named] if data.languages is None else [each.target for each in data.languages.directions]
     return ValidationScores(validation.text_metrics, validation.tokenize, list(dict.fromkeys(targets)))
-
-
-def _references(prepared: Prepared, data: DataConfig) -> dict[str, list[str]]:
-    """The first lines of the validation references by target language, ``""`` if unknown."""
-    store = prepared.valid
-    if store is None:
-        return {}
-    if prepared.languages is None:
-        indices = {named_target({"target": data.target}): list(range(min(len(store), _REFERENCE_SAMPLE)))}
-    else:
-        parts = directions_in(store, prepared.languages).values()
-        indices = {part.direction.target: part.lines[:_REFERENCE_SAMPLE].tolist() for part in parts}
-    return {name: [store.target_text(line) for line in lines] for name, lines in indices.items()}

@@ -16,11 +16,9 @@ from deepwire.io.json_lines import json_line
 from deepwire.io.output import check_output
 
 if TYPE_CHECKING:
-    from deepwire.api.evaluate import EvaluationSettings, ReadSystem
+    from deepwire.api.evaluate import ReadSystem
     from deepwire.evaluation.comparison import PairedTest
-    from deepwire.evaluation.metric_choice import LanguageMetrics
     from deepwire.evaluation.metric_command import MetricCommand
-    from deepwire.evaluation.texts import Text
 
 Hypotheses = Annotated[
     list[str] | None,
@@ -97,9 +95,10 @@ def evaluate(
 
     deepwire evaluate --model runs/a   (on data.test of its run file; of several directions --direction de-en)
     """
-    from deepwire.api.evaluate import EvaluationSettings, score_texts
+    from deepwire.api.evaluate import EvaluationSettings, score_texts, texts_of
     from deepwire.evaluation import comparison
-    from deepwire.evaluation.texts import SearchSettings, target_language, write_lines
+    from deepwire.evaluation.metric_choice import LanguageMetrics, metric_name, parse_tokenizers
+    from deepwire.evaluation.texts import SearchSettings, read_text, target_language, write_lines
 
     models = list(model or ())
     files = [str(Path(name)) for name in hypotheses or ()]
@@ -107,7 +106,9 @@ def evaluate(
         baseline = str(Path(baseline))
         files = files if baseline in files else [baseline, *files]
     commands = _commands(metric_command or (), lower_is_better or ())
-    metrics = _metrics(metric or [], commands, tokenize, lowercase, split_hyphens)
+    names = list(map(metric_name, metric or ())) or ([] if commands else ["bleu"])
+    tokenizers = parse_tokenizers(tokenize or "")
+    metrics = LanguageMetrics([*dict.fromkeys(names), *commands], tokenizers, lowercase, split_hyphens)
     words = opt.chosen_shortlist(shortlist, shortlist_from, seen)
     if not models and (given := [*settings, *opt.specified(direction=direction, shortlist=words)]):
         raise UsageError(f"{given[0]} is for models, and there is no --model", "leave it out, or add --model")
@@ -117,7 +118,11 @@ def evaluate(
     test = _test(paired, [*files, *models], baseline, samples, seed)
     search = SearchSettings(settings, device, precision, words, direction)
     evaluation = EvaluationSettings(metrics, into, search)
-    texts, references, text = _texts(files, models, reference or [], source, evaluation)
+    systems: list[tuple[str, ReadSystem]] = [(text.name, text) for text in map(read_text, map(Path, files))]
+    systems += [(name, name) for name in models]
+    answers = [read_text(path) for path in reference or ()]
+    read = None if source is None else read_text(source)
+    texts, references, text = texts_of(systems, answers, read, evaluation, warn)
     try:
         if output is not None:
             write_lines(output, texts[-1].lines)
@@ -154,33 +159,16 @@ def _commands(commands: Sequence[str], lower_is_better: Sequence[str]) -> list[M
     """The metrics that other programs compute."""
     from deepwire.evaluation.metric_command import MetricCommand
 
-    made: dict[str, MetricCommand] = {}
+    made = []
     for text in commands:
-        name, equals, command = text.partition("=")
-        if not name.strip() or not equals or name in made:
-            wrong = "is given twice" if name in made else "is not NAME=COMMAND"
+        name, _, command = text.partition("=")
+        if not name.strip() or not command:
             raise UsageError(
-                f"--metric-command {text!r} {wrong}", "such as 'comet=comet-score -s {source} ...'"
+                f"--metric-command {text!r} is not NAME=COMMAND",
+                "such as 'comet=comet-score ...'",
             )
-        made[name] = MetricCommand(name, command, higher_is_better=name not in lower_is_better)
-    if unknown := sorted(set(lower_is_better).difference(made)):
-        raise UsageError(f"--lower-is-better {unknown[0]}: there is no --metric-command of this name")
-    return list(made.values())
-
-
-def _metrics(
-    names: Sequence[str],
-    commands: Sequence[MetricCommand],
-    tokenize: str | None,
-    lowercase: bool,
-    split_hyphens: bool,
-) -> LanguageMetrics:
-    from deepwire.evaluation.metric_choice import LanguageMetrics, metric_name, parse_tokenizers
-
-    names = list(map(metric_name, names)) or ([] if commands else ["bleu"])
-    return LanguageMetrics(
-        [*dict.fromkeys(names), *commands], parse_tokenizers(tokenize or ""), lowercase, split_hyphens
-    )
+        made.append(MetricCommand(name, command, higher_is_better=name not in lower_is_better))
+    return made
 
 
 def _test(
@@ -196,20 +184,3 @@ def _test(
     test = PairedTest(paired, 0 if baseline is None else systems.index(baseline), samples, seed)
     test.check(len(systems))
     return test
-
-
-def _texts(
-    files: Sequence[str],
-    models: Sequence[str],
-    references: Sequence[Path],
-    source: Path | None,
-    settings: EvaluationSettings,
-) -> tuple[list[Text], list[Text], Text | None]:
-    """All systems, the models' at the end; references and source: those given, or of the first run."""
-    from deepwire.api.evaluate import texts_of
-    from deepwire.evaluation.texts import read_text
-
-    systems: list[tuple[str, ReadSystem]] = [(text.name, text) for text in map(read_text, map(Path, files))]
-    systems += [(name, name) for name in models]
-    answers = [read_text(path) for path in references]
-    return texts_of(systems, answers, None if source is None else read_text(source), settings, warn)

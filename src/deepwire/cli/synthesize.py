@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,8 +73,8 @@ def distill(
     torchrun --nproc-per-node 4 -m deepwire distill runs/teacher --source train.de --output distilled
     """
     opt.use_threads(threads)
-    named = from_ or "", to or ""
-    _Work("distill", models, source, output, settings, "", named, languages, device, precision).run(quiet)
+    where = _Corpus(models, source, output, (from_ or "", to or ""), languages)
+    _synthesize("deepwire distill", where, "", settings, device, precision, quiet=quiet)
 
 
 @with_settings(
@@ -111,100 +109,64 @@ def back_translate(
 
     deepwire back-translate runs/en-de --input mono.en.gz --output back.gz --sample --tag "<BT>"
     """
-    from deepwire.decoding.resumable_parts import check_tag
-
-    tag, named = check_tag(tag), (from_ or "", to or "")
     opt.use_threads(threads)
-    _Work("back-translate", models, input_, output, settings, tag, named, languages, device, precision).run(
-        quiet
-    )
+    where = _Corpus(models, input_, output, (from_ or "", to or ""), languages)
+    _synthesize("deepwire back-translate", where, tag, settings, device, precision, quiet=quiet)
 
 
 @dataclass(frozen=True)
-class _Work:
-    """The work of a command."""
+class _Corpus:
+    """What to translate with which models, and the names of what is made of it."""
 
-    command: str
     models: Sequence[str]
     text: Path
     output: Path
-    settings: opt.Settings
-    tag: str
     named: tuple[str, str]
     endings: str | None
-    device: str
-    precision: str
 
-    def run(self, quiet: bool) -> None:
-        """Do it, in all processes that torchrun has started."""
-        from deepwire.decoding.resumable_parts import finished_counts, synthesize
-        from deepwire.decoding.translation_io import read_text
-        from deepwire.distributed.launch import join_process_group
-
-        begun = time.monotonic()
-        with join_process_group() as processes:
-            corpus = processes.run_on_main_first(self.corpus)
-            self.check_files(corpus)
-            translator, formats = self.load(corpus, processes)
-            job = self.describe(translator.config.model_dump(mode="json"), formats)
-            counts = finished_counts(corpus, job) if processes.main else None
-            if processes.broadcast_value(counts is not None):
-                if counts is not None and not quiet:
-                    print(f"nothing to do: {corpus.made} is there, {_said(counts)}", file=sys.stderr)
-                return
-            said: set[str] = set()
-
-            def tell(warning: str) -> None:
-                """Print it once, though the text is read twice."""
-                if processes.main and warning not in said:
-                    said.add(warning)
-                    warn(warning)
-
-            counts = synthesize(
-                translator,
-                corpus,
-                lambda: read_text(self.text, tell),
-                job,
-                workers=processes,
-                tag=self.tag,
-                direction=self.direction,
-            )
-            if counts is not None and not quiet:
-                print(f"{_said(counts)}, in {time.monotonic() - begun:.1f} s", file=sys.stderr)
-                print(f"next: data.train={corpus.prefix} in a run file; how it was made: {corpus.provenance}")
-
-    def check_files(self, corpus: SyntheticCorpus) -> None:
-        """Check that there is a text, which is not written over.
+    def files(self, stored: Mapping[str, object]) -> SyntheticCorpus:
+        """The files to make, named by the languages of the model.
 
         Raises:
-            UsageError: It comes from stdin, or would be written over.
-            DataError: It is not there, or empty.
+            UsageError: These are not known, there is no text, or it would be written over.
+            DataError: The text is not there, or empty.
         """
+        from deepwire.decoding.resumable_parts import SyntheticCorpus
         from deepwire.decoding.translation_io import read_text
 
         if self.text == opt.STDIO:
             raise UsageError(
-                f"deepwire {self.command} reads no stdin (-): an interrupted command goes on with its text",
-                "put the text into a file",
+                "no stdin (-): an interrupted command goes on with its text", "put the text into a file"
             )
         if next(iter(read_text(self.text, lambda _: None)), None) is None:
             raise DataError(f"{self.text}: is empty", "give a file of text, one sentence a line")
+        corpus = SyntheticCorpus.of(self.output, *self._languages(stored))
         for path in (corpus.given, corpus.made):
             check_output(path, [self.text])
+        return corpus
 
-    @cached_property
-    def _stored(self) -> Mapping[str, object]:
-        from deepwire.checkpoint.model_path import find_model
-        from deepwire.checkpoint.store import read_metadata
+    def _languages(self, stored: Mapping[str, object]) -> tuple[str, str]:
+        from deepwire.evaluation.directed_texts import parse_direction
 
-        return read_metadata(find_model(self.models[0]))
+        if self.endings is not None:
+            return parse_direction(self.endings)
+        sides = zip(self.direction(stored), ("source", "target"), strict=True)
+        source, target = (named or str(stored.get(side, "")) for named, side in sides)
+        if source and target and source != target:
+            return source, target
+        several = stored.get("directions")
+        if isinstance(several, list):
+            raise UsageError(
+                f"{self.models[0]} has several directions",
+                f"say which: --from de --to en; it has {', '.join(map(str, several))}",
+            )
+        raise UsageError("the model does not say its languages", "give both: --languages de-en")
 
-    @cached_property
-    def direction(self) -> tuple[str, str]:
+    def direction(self, stored: Mapping[str, object]) -> tuple[str, str]:
         """The languages named, and those that follow where the model has one direction with these."""
         from deepwire.data.languages import Languages
 
-        languages = Languages.from_metadata(self._stored)
+        languages = Languages.from_metadata(stored)
         fitting = [
             direction
             for direction in (() if languages is None else languages.directions)
@@ -212,69 +174,89 @@ class _Work:
         ]
         return fitting[0] if len(fitting) == 1 else self.named
 
-    def corpus(self) -> SyntheticCorpus:
-        """The files to make, named by the languages of the model.
 
-        Raises:
-            UsageError: They are not known.
-        """
-        from deepwire.data.languages import Direction
-        from deepwire.decoding.resumable_parts import SyntheticCorpus
+def _synthesize(
+    command: str,
+    where: _Corpus,
+    tag: str,
+    settings: opt.Settings,
+    device: str,
+    precision: str,
+    *,
+    quiet: bool,
+) -> None:
+    """Translate in all processes that torchrun has started; what an interrupted call has done stays done."""
+    from deepwire.decoding.resumable_parts import check_tag, finished_counts, synthesize
+    from deepwire.decoding.translation_io import read_text
+    from deepwire.distributed.launch import join_process_group
+    from deepwire.evaluation.texts import metadata
 
-        names = [
-            named or str(self._stored.get(side, ""))
-            for named, side in zip(self.direction, ("source", "target"), strict=True)
-        ]
-        if self.endings is not None:
-            names = self.endings.split("-")
-            with suppress(ValueError):  # any other endings are taken as well
-                names = list(Direction.parse(self.endings))
-        plain = all(re.fullmatch(r"\w[\w-]*", name) for name in names)
-        if len(names) == 2 and plain and names[0] != names[1]:
-            return SyntheticCorpus.of(self.output, *names)
-        several = self._stored.get("directions")
-        if isinstance(several, list) and self.endings is None:
-            raise UsageError(
-                f"{self.models[0]} has several directions",
-                f"say which: --from de --to en; it has {', '.join(map(str, several))}",
-            )
-        known = "the model does not say its languages" if self.endings is None else repr(self.endings)
-        raise UsageError(f"--languages: {known}", "give the endings of both files: --languages de-en")
-
-    def describe(self, config: Mapping[str, object], formats: Mapping[str, str]) -> dict[str, object]:
-        """All that the result depends on, and where it came from."""
-        from deepwire.checkpoint.model_files import fingerprint
-        from deepwire.checkpoint.model_path import find_model
-
-        state = self.text.stat()
-        return {
-            "command": f"deepwire {self.command}",
+    begun, tag = time.monotonic(), check_tag(tag)
+    with join_process_group() as processes:
+        stored = metadata(where.models[0])
+        corpus = processes.run_on_main_first(lambda: where.files(stored))
+        translator, formats = _load(where.models, settings, device, precision, corpus, processes)
+        state = where.text.stat()
+        job = {
+            "command": command,
             "version": __version__,
-            "models": {name: fingerprint(find_model(name)) for name in self.models},
-            "text": {"path": str(self.text.resolve()), "bytes": state.st_size, "changed": state.st_mtime_ns},
-            "decoding": dict(config),
-            "formats": dict(formats),
-            "tag": self.tag,
-            "direction": self.direction,
+            "models": _fingerprints(where.models),
+            "text": {"path": str(where.text.resolve()), "bytes": state.st_size, "changed": state.st_mtime_ns},
+            "decoding": translator.config.model_dump(mode="json"),
+            "formats": formats,
+            "tag": tag,
+            "direction": where.direction(stored),
         }
+        counts = finished_counts(corpus, job) if processes.main else None
+        if processes.broadcast_value(counts is not None):
+            if counts is not None and not quiet:
+                print(f"nothing to do: {corpus.made} is there, {_said(counts)}", file=sys.stderr)
+            return
+        tell = lru_cache(warn if processes.main else lambda _: None)  # once, though the text is read twice
+        counts = synthesize(
+            translator,
+            corpus,
+            lambda: read_text(where.text, tell),
+            job,
+            workers=processes,
+            tag=tag,
+            direction=where.direction(stored),
+        )
+        if counts is not None and not quiet:
+            print(f"{_said(counts)}, in {time.monotonic() - begun:.1f} s", file=sys.stderr)
+            print(f"next: data.train={corpus.prefix} in a run file; how it was made: {corpus.provenance}")
 
-    def load(self, corpus: SyntheticCorpus, processes: ProcessGroup) -> tuple[Model, dict[str, str]]:
-        """The model and its number formats, which timing may choose: those of an earlier call, if any."""
-        import torch
 
-        from deepwire.cli.translate import load_in_processes
-        from deepwire.decoding.resumable_parts import recorded_job
-        from deepwire.ops.precision import set_fp32_matmul
+def _fingerprints(models: Sequence[str]) -> dict[str, str]:
+    from deepwire.checkpoint.model_files import fingerprint
+    from deepwire.checkpoint.model_path import find_model
 
-        earlier = processes.broadcast_value(recorded_job(corpus).get("formats") if processes.main else None)
-        formats = earlier if isinstance(earlier, dict) else {}
-        precision = self.precision
-        if precision == "auto":
-            precision = str(formats.get("precision", precision))
-        model, precision = load_in_processes(self.models, self.settings, self.device, precision, processes)
-        products = formats.get("products", torch.get_float32_matmul_precision())
-        products = set_fp32_matmul("medium" if products == "medium" else "highest")
-        return model, {"precision": precision, "products": products}
+    return {name: fingerprint(find_model(name)) for name in models}
+
+
+def _load(
+    models: Sequence[str],
+    settings: opt.Settings,
+    device: str,
+    precision: str,
+    corpus: SyntheticCorpus,
+    processes: ProcessGroup,
+) -> tuple[Model, dict[str, str]]:
+    """The model and its number formats, which timing may choose: those of an earlier call, if any."""
+    import torch
+
+    from deepwire.cli.translate import load_in_processes
+    from deepwire.decoding.resumable_parts import recorded_job
+    from deepwire.ops.precision import set_fp32_matmul
+
+    earlier = processes.broadcast_value(recorded_job(corpus).get("formats") if processes.main else None)
+    formats = earlier if isinstance(earlier, dict) else {}
+    if precision == "auto":
+        precision = str(formats.get("precision", precision))
+    model, precision = load_in_processes(models, settings, device, precision, processes)
+    products = formats.get("products", torch.get_float32_matmul_precision())
+    products = set_fp32_matmul("medium" if products == "medium" else "highest")
+    return model, {"precision": precision, "products": products}
 
 
 def _said(counts: LineCounts) -> str:
