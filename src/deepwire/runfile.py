@@ -326,6 +326,7 @@ def _without_parameters(
 _REMOVED: Mapping[str, tuple[object, ...]] = {
     "data.term_hints": (0.0,),
     "data.noise": (None,),
+    "data.placeholders": (False,),
     "data.vocabulary.vocabulary": (None,),
     "data.vocabulary.target_vocabulary": (None,),
     "data.vocabulary.threshold": (1,),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deepwire.data.text.pairs import Pair
-from deepwire.data.text.placeholders import SYMBOLS, count_placeholders
+from deepwire.data.text.placeholders import count_placeholders
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig
 from deepwire.decoding.decoding_config import DecodingConfig
@@ -28,12 +28,9 @@ LINES = [
 
 @pytest.fixture(scope="module")
 def learned():
-    """Vocabularies without and with symbols."""
     texts = ["ein Hund läuft durch das Gras", "a dog runs through the grass", "a cat & 0123456789 signs"] * 3
     pairs = [Pair(line, text, text[::-1], 0) for line, text in enumerate(texts, 1)]
-    config = BpeConfig(size=420)
-    plain = Vocabularies.learn(config, pairs)
-    return {False: plain, True: Vocabularies.learn_from_blocks(config, [pairs], SYMBOLS)}
+    return Vocabularies.learn(BpeConfig(size=420), pairs)
 
 
 def translator(toys, vocabularies, terms=None, **config):
@@ -45,27 +42,20 @@ def translator(toys, vocabularies, terms=None, **config):
     )
 
 
-@pytest.mark.parametrize("symbols", [False, True])
 @pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 3, "n_best": 2}, {"beam": 3, "no_repeat_ngram": 2}])
-def test_every_placeholder_is_kept(toys, learned, symbols, search):
-    vocabularies = learned[symbols]
-    assert vocabularies.has_symbols is symbols
-    settings = {"placeholders": not symbols, **search}
-    answers = list(translator(toys, vocabularies, **settings).translations(LINES))
+def test_every_placeholder_is_kept(toys, learned, search):
+    answers = list(translator(toys, learned, placeholders=True, **search).translations(LINES))
     for line, answer in zip(LINES, answers, strict=True):
         for candidate in answer.candidates:
             lost = count_placeholders(line) - count_placeholders(candidate.text)
             assert not lost, (line, candidate.text)
-            assert not any(symbol in candidate.text for symbol in SYMBOLS)
     assert answers[4].text == ""
-    if not symbols:
-        assert answers[3].text == "%s"
-        assert answers[5].text == "12 : 12"
+    assert answers[3].text == "%s"
+    assert answers[5].text == "12 : 12"
 
 
-@pytest.mark.parametrize("symbols", [False, True])
-def test_samples_keep_placeholders(toys, learned, symbols):
-    tool = translator(toys, learned[symbols], placeholders=True, n_best=3, sampling={})
+def test_samples_keep_placeholders(toys, learned):
+    tool = translator(toys, learned, placeholders=True, n_best=3, sampling={})
     for line, answer in zip(LINES, tool.translations(LINES), strict=True):
         for candidate in answer.candidates:
             assert not count_placeholders(line) - count_placeholders(candidate.text)
@@ -73,7 +63,7 @@ def test_samples_keep_placeholders(toys, learned, symbols):
 
 def test_terms_are_in_every_translation(toys, learned):
     terms = Terminology((Term("Hund*", ("hound", "dog*")), Term("Katzen", ("cat*",))))
-    tool = translator(toys, learned[False], terms, n_best=2)
+    tool = translator(toys, learned, terms, n_best=2)
     for line, answer in zip(LINES, tool.translations(LINES), strict=True):
         for candidate in answer.candidates:
             for term in terms.find(line):
@@ -81,11 +71,10 @@ def test_terms_are_in_every_translation(toys, learned):
 
 
 def test_a_prefix_may_have_the_placeholder(toys, learned):
-    for symbols in (False, True):
-        tool = translator(toys, learned[symbols], placeholders=True)
-        (answer,) = tool.translations([Request("ein Hund {name} läuft", prefix="a {name} dog")])
-        assert answer.text.startswith("a {name} dog")
-        assert answer.text.count("{name}") == 1
+    tool = translator(toys, learned, placeholders=True)
+    (answer,) = tool.translations([Request("ein Hund {name} läuft", prefix="a {name} dog")])
+    assert answer.text.startswith("a {name} dog")
+    assert answer.text.count("{name}") == 1
 
 
 @pytest.mark.parametrize("settings", [{"placeholders": True}, {"guards": True}, {"guards": True, "beam": 1}])
@@ -93,7 +82,7 @@ def test_nothing_stands_in_front_of_a_prefix(toys, learned, settings):
     """No placeholder of the source, and no line that would be its own translation."""
     lines = ["12:30", "%s", "({name}) ein Hund", "https://a.de ein Hund %s"]
     requests = [Request(line, prefix="a dog") for line in lines]
-    for answer in translator(toys, learned[False], **settings).translations(requests):
+    for answer in translator(toys, learned, **settings).translations(requests):
         assert answer.text.startswith("a dog")
         kept = count_placeholders(answer.request.text) if "placeholders" in settings else {}
         assert all(placeholder in answer.text for placeholder in kept)
@@ -101,4 +90,4 @@ def test_nothing_stands_in_front_of_a_prefix(toys, learned, settings):
 
 def test_terms_and_samples_exclude_each_other(toys, learned):
     with pytest.raises(UsageError, match="sampling"):
-        translator(toys, learned[False], Terminology((Term("Hund", ("dog",)),)), sampling={})
+        translator(toys, learned, Terminology((Term("Hund", ("dog",)),)), sampling={})

@@ -169,9 +169,8 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="weight, above 0, not 0"):
         TrainingConfig.model_validate({"guided_alignment": 0})
     data = text(tmp_path)
-    for more in ({"placeholders": True}, {"context": {"source": 1}}):
-        with pytest.raises(ValueError, match=f"alignments of a corpus and data.{next(iter(more))} exclude"):
-            DataConfig.model_validate({**data, **more})
+    with pytest.raises(ValueError, match=r"alignments of a corpus and data\.context exclude"):
+        DataConfig.model_validate({**data, "context": {"source": 1}})
     several = {name: value for name, value in data.items() if name not in ("source", "target")}
     with pytest.raises(ValueError, match=r"alignments of a corpus and data\.directions exclude"):
         DataConfig.model_validate({**several, "directions": ["de-en", "en-de"]})

@@ -178,11 +178,6 @@ def _require_lines(name: str, model: LoadedModel, export_format: ExportFormat) -
             f"{name}: was trained with data.context, and {export_format.name} translates line by line",
             "use --format onnx, or export a model that was trained without",
         )
-    if model.vocabularies.has_symbols:
-        raise ModelError(
-            f"{name}: was trained with data.placeholders, and an exported model cannot put them back",
-            "export a model that was trained without",
-        )
 
 
 def _require_language(model: LoadedModel, name: str) -> None:

@@ -268,11 +268,6 @@ class DataConfig(Section):
     vocabulary: VocabularyConfig = Field(
         default={"type": "bpe"}, validate_default=True, description="how text is cut into subwords"
     )
-    placeholders: bool = Field(
-        default=False,
-        description="learn with symbols for numbers, addresses, %s, {name} and tags that both sides have; "
-        "decoding puts back what they stand for",
-    )
     context: ContextConfig = Field(
         NO_CONTEXT, description="previous sentences of the document in front of each sentence"
     )
@@ -318,11 +313,6 @@ class DataConfig(Section):
                 why = "with directions" if role == "test" else f"in {role}"
                 raise ValueError(f"more_references are for test with source and target, not {why}")
         self._check_aligned()
-        if self.placeholders and self.vocabulary.type not in ("bpe", "unigram", "existing"):
-            raise ValueError(
-                f"placeholders need a vocabulary of type bpe or unigram, which keeps their symbols whole, "
-                f"not {self.vocabulary.type}"
-            )
         if self.text is not None:
             self._check_text(self.text)
         elif self.languages is None:
@@ -333,10 +323,9 @@ class DataConfig(Section):
 
     def _check_aligned(self) -> None:
         """They are of pairs as they are written, of one direction."""
-        asked = [name for name in ("directions", "placeholders") if getattr(self, name)]
-        asked += ["context"] if self.context.used else []
-        if self.aligned and asked:
-            raise ValueError(f"alignments of a corpus and data.{asked[0]} exclude each other")
+        if self.aligned and (self.directions or self.context.used):
+            asked = "directions" if self.directions else "context"
+            raise ValueError(f"alignments of a corpus and data.{asked} exclude each other")
 
     @property
     def aligned(self) -> bool:
@@ -356,7 +345,6 @@ class DataConfig(Section):
         """A language model reads one text, and every word of it."""
         wanted = {
             "data.directions": self.directions is not None,
-            "data.placeholders": self.placeholders,
             "data.context": self.context.used,
             "data.vocabulary.sampling": self.vocabulary.sampling > 0,
         }

@@ -14,7 +14,6 @@ from deepwire.data.subwords import LOADERS, learner
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
 from deepwire.data.subwords.sentencepiece import train_model
 from deepwire.data.text.pairs import Pair
-from deepwire.data.text.placeholders import SYMBOLS
 from deepwire.data.vocabulary_config import BpeConfig, ExistingConfig, UnigramConfig, VocabularyConfig
 from deepwire.errors import DataError, ModelError
 from deepwire.io.regular_files import read_regular
@@ -65,15 +64,6 @@ def existing(config: ExistingConfig) -> Existing:
     return Existing(folder, digest)
 
 
-def symbol_ids(vocabulary: Vocabulary) -> dict[str, int]:
-    """The piece of each symbol of a placeholder; none where the vocabulary was learned without them."""
-    ids = {symbol: encoded[-1] for symbol in SYMBOLS if (encoded := vocabulary.encode(symbol))}
-    known = len(ids) == len(SYMBOLS) and all(
-        vocabulary.pieces([ids[symbol]]) == [symbol] for symbol in SYMBOLS
-    )
-    return ids if known else {}
-
-
 @dataclass(frozen=True)
 class Vocabularies:
     """Source and target vocabulary of a model."""
@@ -91,12 +81,8 @@ class Vocabularies:
         return cls.learn_from_blocks(config, ([pair] for pair in pairs))
 
     @classmethod
-    def learn_from_blocks(
-        cls, config: VocabularyConfig, blocks: Iterable[Sequence[Pair]], symbols: Sequence[str] = ()
-    ) -> Vocabularies:
+    def learn_from_blocks(cls, config: VocabularyConfig, blocks: Iterable[Sequence[Pair]]) -> Vocabularies:
         """Learns from many pairs at a time, in constant memory; the result is repeatable.
-
-        `symbols` are characters that SentencePiece keeps as pieces of their own.
 
         Raises:
             DataError: the text does not support what was asked for, or a file of codes is missing or damaged.
@@ -106,7 +92,7 @@ class Vocabularies:
             for _ in blocks:  # who gives them wants them taken
                 pass
             return cls.load(existing(config).folder)
-        learning = learner(config, symbols)
+        learning = learner(config)
         for pairs in blocks:
             learning.add(pairs)
         return cls(*learning.finish(), joint=config.joint, type=config.type)
@@ -120,11 +106,9 @@ class Vocabularies:
         return cls(learned.target, learned.target, joint=True, type=learned.type)
 
     @classmethod
-    def learn_joint(
-        cls, config: BpeConfig | UnigramConfig, lines: Iterable[str], symbols: Sequence[str] = ()
-    ) -> Vocabularies:
+    def learn_joint(cls, config: BpeConfig | UnigramConfig, lines: Iterable[str]) -> Vocabularies:
         """Learns one SentencePiece vocabulary for both sides from lines of any language."""
-        both = train_model(config, lines, "the text of all languages", symbols)
+        both = train_model(config, lines, "the text of all languages")
         return cls(both, both, joint=True, type=config.type)
 
     @property
@@ -136,11 +120,6 @@ class Vocabularies:
     def digest(self) -> str:
         """64 hexadecimal digits that differ for vocabularies that differ."""
         return _digest(self.type, self.joint, self._files())
-
-    @cached_property
-    def has_symbols(self) -> bool:
-        """Whether both sides have pieces for placeholders (`deepwire.data.text.placeholders`)."""
-        return bool(symbol_ids(self.source)) and bool(symbol_ids(self.target))
 
     def save(self, folder: Path) -> None:
         """Write everything into `folder`, which is made if it is missing; the header comes last."""

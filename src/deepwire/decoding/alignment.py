@@ -134,7 +134,7 @@ class AttentionAligner:
         pairs = [_pair(item, hypothesis) for item in seen for hypothesis in item.hypotheses]
         links = iter(self.links(pairs))
         for item in items:
-            text, values = plain(item.text), {} if item.constraints is None else item.constraints.values
+            text = plain(item.text)
             if not item.hypotheses:
                 item.candidates = tuple(
                     replace(candidate, alignment=_of_words(text, candidate.text))
@@ -142,10 +142,10 @@ class AttentionAligner:
                 )
                 continue
             first = _first(item)
-            source = TextTokens.of(vocabularies.source, item.source[first:-1], text, values)
+            source = TextTokens.of(vocabularies.source, item.source[first:-1], text)
             aligned = []
             for hypothesis, candidate in zip(item.hypotheses, item.candidates, strict=True):
-                target = TextTokens.of(vocabularies.target, hypothesis.ids, candidate.text, values)
+                target = TextTokens.of(vocabularies.target, hypothesis.ids, candidate.text)
                 alignment = TextAlignment(source, target, tuple(sorted(next(links))))
                 aligned.append(replace(candidate, alignment=alignment))
             item.candidates = tuple(aligned)

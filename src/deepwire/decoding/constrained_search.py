@@ -199,7 +199,6 @@ class _ConstrainedSearch(BeamSearch):
         self.sums = torch.tensor([[log_probability] for log_probability in read], device=device)
         self._forms = _Forms.of(phrases, device)
         self._bounds = bounds
-        self._symbols = bounds.symbols.to(device)
         none, counts = [[0]] * len(phrases), [[len(required)] for required in phrases]
         need = [[remaining(required)] for required in phrases]
         joined = [[bool(ids) and ids[-1] in bounds.open] for ids in begins]
@@ -228,7 +227,6 @@ class _ConstrainedSearch(BeamSearch):
         tails = forms.tokens.gather(1, rows.place)
         goes_on = view.gather(2, tails.unsqueeze(2)).squeeze(2)
         view = self.constraints.apply(view, self.history[:, :width, : self.step])
-        view = view.index_fill_(2, self._symbols, IMPOSSIBLE)
         # A bank is shared by few hypotheses: more of one of them are not worth the time to look at.
         values, tokens = chunked_top_k(view.flatten(0, 1), min(self._candidates_each, view.size(2)))
         values, tokens = values.view(sentences, width, -1), tokens.view(sentences, width, -1)

@@ -130,8 +130,8 @@ class DecodingConfig(Section):
     )
     placeholders: bool = Field(
         False,
-        description="numbers, addresses, %s, {name} and tags of the source come back unchanged also from a "
-        "model that was trained without data.placeholders; lines that lack one are searched again",
+        description="numbers, addresses, %s, {name} and tags of the source come back unchanged; lines "
+        "whose translation lacks one are searched again",
     )
     term_search: Literal["beam", "prefer"] = Field(
         "beam",

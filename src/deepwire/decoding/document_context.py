@@ -9,7 +9,6 @@ from typing import NamedTuple
 from deepwire.data.context import NO_CONTEXT, ContextConfig, in_front, separator_of
 from deepwire.data.languages import Languages
 from deepwire.data.text.pairs import is_blank
-from deepwire.data.text.placeholders import protect, protect_pair
 from deepwire.data.vocabulary import Vocabularies, Vocabulary
 from deepwire.decoding.translation_io import ContextLine, Request
 from deepwire.errors import UsageError
@@ -116,20 +115,14 @@ class ContextEncoder:
 
     def sources(self, contexts: Sequence[Sequence[ContextLine]], lengths: Sequence[int]) -> list[list[int]]:
         """Subwords in front of each source; `lengths` are the subwords of each line itself."""
-        symbols, count = self.vocabularies.has_symbols, self.context.source
-        texts = [
-            [protect(line).text if symbols else line for line, _ in lines[-count:]] if count else []
-            for lines in contexts
-        ]
+        count = self.context.source
+        texts = [[line for line, _ in lines[-count:]] if count else [] for lines in contexts]
         return self._encoded(self.vocabularies.source, texts, lengths)
 
     def targets(self, contexts: Sequence[Sequence[ContextLine]], lengths: Sequence[int]) -> list[list[int]]:
         """Likewise in front of each target; the length of one that is not there yet is that of its source."""
-        symbols, count = self.vocabularies.has_symbols, self.context.target
-        texts = [
-            [(protect_pair(*line) if symbols else line)[1] for line in lines[-count:]] if count else []
-            for lines in contexts
-        ]
+        count = self.context.target
+        texts = [[line for _, line in lines[-count:]] if count else [] for lines in contexts]
         return self._encoded(self.vocabularies.target, texts, lengths)
 
     def behind_contexts(

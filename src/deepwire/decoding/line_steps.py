@@ -286,19 +286,17 @@ class LineEncoder:
 
     def _constrain(self, item: Item, text: str) -> str:
         """Say what the translation must have; returns what the model reads."""
-        constraints = LineConstraints.of(
-            self.vocabularies, text, item.prefix, self.config.placeholders, self.terms
-        )
-        item.constraints, item.prefix = constraints, constraints.with_symbols(item.prefix)
+        constraints = LineConstraints.of(text, item.prefix, self.config.placeholders, self.terms)
+        item.constraints = constraints
         if self.config.term_search == "prefer":
-            terms = replace(constraints, values={}, kept={})
+            terms = replace(constraints, kept={})
             item.bonus_phrases = terms.phrases(self.vocabularies.target)
         return constraints.text
 
     @property
     def constrains(self) -> bool:
         """Whether translations may have to have something."""
-        return self.config.placeholders or self.vocabularies.has_symbols or self.terms is not None
+        return self.config.placeholders or self.terms is not None
 
     def _target_language(self, item: Item) -> TargetLanguage | None:
         line, request = item.line, item.request

@@ -22,8 +22,7 @@ from torch import Tensor
 
 from deepwire.data.subwords.sentencepiece import SPACE, SentencePieceVocabulary
 from deepwire.data.text.language_guess import UNSPACED
-from deepwire.data.text.placeholders import SYMBOLS
-from deepwire.data.vocabulary import PAD, UNK, Vocabulary, symbol_ids
+from deepwire.data.vocabulary import PAD, UNK, Vocabulary
 
 _JOINER = "@@"
 _UNSPACED = re.compile(f"[{UNSPACED}]")
@@ -80,12 +79,10 @@ class WordBounds:
     Attributes:
         inside: Subwords that go on with the word of the one before them.
         open: Subwords whose word goes on with the next one.
-        symbols: `[k]` subwords for placeholders: only phrases have them.
     """
 
     inside: frozenset[int]
     open: frozenset[int]
-    symbols: Tensor
 
 
 @lru_cache(maxsize=8)
@@ -96,7 +93,7 @@ def word_bounds(vocabulary: Vocabulary) -> WordBounds:
     if isinstance(vocabulary, SentencePieceVocabulary):
         inside = frozenset(place for place, piece in enumerate(pieces) if place > UNK and _goes_on(piece))
     joined = frozenset(place for place, piece in enumerate(pieces) if piece.endswith(_JOINER))
-    return WordBounds(inside, joined, torch.tensor(list(symbol_ids(vocabulary).values()), dtype=torch.int64))
+    return WordBounds(inside, joined)
 
 
 def _goes_on(piece: str) -> bool:
@@ -117,14 +114,8 @@ def phrase_of(vocabulary: Vocabulary, texts: Mapping[str, bool]) -> Phrase | Non
     return Phrase(tuple(forms), open_forms) if forms else None
 
 
-_symbol_ids = lru_cache(maxsize=8)(symbol_ids)
-
-
 def _written(vocabulary: Vocabulary, text: str) -> tuple[int, ...]:
     """A text as subwords from which it can be read again; none where there are no such."""
-    if text in SYMBOLS:
-        symbols = _symbol_ids(vocabulary)
-        return (symbols[text],) if text in symbols else ()
     ids = vocabulary.encode(text)
     return () if UNK in ids or vocabulary.decode(ids) != text else tuple(ids)
 

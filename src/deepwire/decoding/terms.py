@@ -16,17 +16,8 @@ from typing import NamedTuple, Self
 from deepwire.data.text.files import display
 from deepwire.data.text.language_guess import UNSPACED
 from deepwire.data.text.pairs import is_blank
-from deepwire.data.text.placeholders import (
-    SYMBOLS,
-    Core,
-    core,
-    count_placeholders,
-    protect,
-    restore,
-    spaced_alike,
-    symbols_in,
-)
-from deepwire.data.vocabulary import Vocabularies, Vocabulary
+from deepwire.data.text.placeholders import Core, core, count_placeholders, spaced_alike
+from deepwire.data.vocabulary import Vocabulary
 from deepwire.decoding.phrases import Phrase, phrase_of
 from deepwire.decoding.translation_io import read_text
 from deepwire.errors import DataError, LogFn
@@ -159,61 +150,34 @@ class LineConstraints:
 
     Attributes:
         source: The line.
-        text: What the model reads: the line, or with symbols for its placeholders.
-        values: What the symbols stand for.
-        kept: Placeholders without a symbol, and how often the translation must have each.
+        text: What the model reads: the line, or without some of its placeholders.
+        kept: Placeholders that the translation must have, and how often each.
         terms: The terms of the line, as often as they occur.
     """
 
     source: str
     text: str
-    values: Mapping[str, str] = field(default_factory=dict)
     kept: Mapping[str, int] = field(default_factory=dict)
     terms: tuple[Term, ...] = ()
     ends: tuple[str, str] = ("", "")
     """Text before and behind the translation."""
-    symbols: bool = False
-    """Whether the model writes symbols."""
 
     @classmethod
-    def of(
-        cls,
-        vocabularies: Vocabularies,
-        line: str,
-        prefix: str,
-        placeholders: bool,
-        terms: Terminology | None,
-    ) -> Self:
+    def of(cls, line: str, prefix: str, placeholders: bool, terms: Terminology | None) -> Self:
         """The constraints of a line."""
-        if vocabularies.has_symbols:
-            protected = protect(line)
-            # Where the symbols of a kind are used up, the others are read as they are.
-            kept = count_placeholders(protected.text)
-            for symbol in SYMBOLS:
-                kept.pop(symbol, None)
-            made = cls(line, protected.text, protected.values, kept, symbols=True)
-        elif placeholders:
+        made = cls(line, line)
+        if placeholders:
             # In front of a prefix nothing stands.
             parts = Core("", line, "", count_placeholders(line)) if prefix else core(line)
-            made = cls(line, parts.text, {}, parts.kept, ends=(parts.before, parts.behind))
-        else:
-            made = cls(line, line)
+            made = cls(line, parts.text, parts.kept, ends=(parts.before, parts.behind))
         return made if terms is None else replace(made, terms=tuple(terms.find(made.text)))
 
     def met_by(self, translation: str) -> bool:
-        """Whether a translation, with its symbols, has all that it must have."""
-        if self.symbols and symbols_in(translation) != Counter(dict.fromkeys(self.values, 1)):
-            return False
+        """Whether a translation has all that it must have."""
         counts = count_placeholders(translation)
         if any(counts[value] < count for value, count in self.kept.items()):
             return False
         return all(term.count(translation) >= count for term, count in Counter(self.terms).items())
-
-    def with_symbols(self, prefix: str) -> str:
-        """A given beginning of the translation with symbols where it has what they stand for."""
-        for symbol, value in self.values.items():
-            prefix = prefix.replace(value, symbol, 1)
-        return prefix
 
     def phrases(self, target: Vocabulary, prefix: str = "", have: str = "") -> list[Phrase]:
         """Phrases that the search must bring in; what the vocabulary cannot write is left out.
@@ -221,12 +185,12 @@ class LineConstraints:
         Args:
             target: The vocabulary.
             prefix: What the translation begins with, in any case.
-            have: A translation whose terms need not be required; symbols are, as nothing else writes them.
+            have: A translation whose terms need not be required.
         """
         wanted: list[Phrase | None] = []
-        there = symbols_in(prefix) + count_placeholders(prefix)
+        there = count_placeholders(prefix)
         said = have or prefix
-        for value, count in [*dict.fromkeys(self.values, 1).items(), *self.kept.items()]:
+        for value, count in self.kept.items():
             wanted += [phrase_of(target, {value: False})] * (count - there[value])
         for term, count in Counter(self.terms).items():
             phrase = phrase_of(target, term.texts())
@@ -234,13 +198,7 @@ class LineConstraints:
         return [phrase for phrase in wanted if phrase is not None]
 
     def finished(self, translation: str) -> str:
-        """The translation without symbols; placeholders that it lacks stand at its end."""
-        wanted = Counter(self.values.values()) + Counter(self.kept)
-        text = restore(translation, self.values) if self.symbols else translation
-        if self.symbols and wanted - count_placeholders(text):
-            # One of them cannot be told from what stands next to it.
-            text = restore(translation, {symbol: f" {value} " for symbol, value in self.values.items()})
-            text = " ".join(text.split())
-        lacking = (wanted - count_placeholders(text)).elements()
-        text = spaced_alike(self.source, text, [*self.values.values(), *self.kept])
+        """The translation with placeholders that it lacks at its end."""
+        lacking = (Counter(self.kept) - count_placeholders(translation)).elements()
+        text = spaced_alike(self.source, translation, [*self.kept])
         return self.ends[0] + " ".join([*([text] if text else []), *lacking]) + self.ends[1]

@@ -15,7 +15,6 @@ import torch
 from deepwire.config.counts import require_int
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
-from deepwire.data.text.placeholders import protect_pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.alignment import AttentionAligner
 from deepwire.decoding.decoding_config import DecodingConfig, all_of_sampling, given_settings, with_settings
@@ -358,10 +357,7 @@ class Translator:
         """
         settings = self.config, self.device, self._selector.select(to or "")
         scorer = TranslationScorer(self.model, self._contexts, self._tokenizer, *settings)
-        checked = checked_pairs(pairs)
-        if self.vocabularies.has_symbols:
-            checked = (protect_pair(*pair) for pair in checked)
-        return scorer.score(checked, self._window(window), documents=documents)
+        return scorer.score(checked_pairs(pairs), self._window(window), documents=documents)
 
     def _window(self, lines: int | None) -> int:
         return self.config.window if lines is None else require_int(lines, "window", 1)

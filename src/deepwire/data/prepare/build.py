@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,8 @@ from deepwire.data.selection import Selection, WordAlignments
 from deepwire.data.subwords.base import Segmentation
 from deepwire.data.text.corpus import directed
 from deepwire.data.text.pairs import PairBlock, Texts
-from deepwire.data.text.placeholders import SYMBOLS, protect_pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
-from deepwire.errors import DataError
 
 CHUNK_PAIRS = 4096
 """A chunk ends with the block in which it gets as many."""
@@ -137,18 +135,6 @@ class DocumentOrder:
         return previous
 
 
-SymbolUse = Literal["none", "read", "stored"]
-"""Symbols for placeholders: nowhere, in the pieces, or in the pieces and in the text of the store."""
-
-
-def with_symbols(pairs: PairBlock) -> PairBlock:
-    """The pairs with symbols for the placeholders that both sides have."""
-    sides = zip(pairs.source.strings(), pairs.target.strings(), strict=True)
-    protected = [protect_pair(*pair) for pair in sides]
-    texts = (Texts.of([pair[side].encode() for pair in protected]) for side in (0, 1))
-    return PairBlock(pairs.corpus, pairs.numbers, *texts)
-
-
 class Segmented(NamedTuple):
     """A chunk, segmented.
 
@@ -157,20 +143,18 @@ class Segmented(NamedTuple):
         source: The pieces of the kept pairs.
         target: Likewise.
         too_long: Line numbers of the others, a side of which has too many pieces.
-        stored: The kept pairs as the store has their text.
     """
 
     pairs: PairBlock
     source: Segmentation
     target: Segmentation
     too_long: NDArray[np.int64]
-    stored: PairBlock
 
     def blocks(self) -> tuple[TokenBlock, TokenBlock]:
         """The kept pairs as the store takes them."""
         return (
-            TokenBlock(*self.source, *self.stored.source),
-            TokenBlock(*self.target, *self.stored.target),
+            TokenBlock(*self.source, *self.pairs.source),
+            TokenBlock(*self.target, *self.pairs.target),
         )
 
 
@@ -179,7 +163,6 @@ def segment(
     chunks: Sequence[Chunk],
     vocabularies: Path,
     max_length: int | None,
-    symbols: SymbolUse = "none",
 ) -> Iterator[Segmented]:
     """Segments chunks of a file of temporary pairs, in their order.
 
@@ -188,37 +171,31 @@ def segment(
         chunks: Parts of it.
         vocabularies: Folder of the vocabularies.
         max_length: Pairs with more pieces than this on a side are left out; None keeps all.
-        symbols: Whether placeholders are segmented as symbols, and whether the store's text has them too.
 
     Raises:
         ResourceError: a helping process died.
     """
     few = sum(chunk.pairs for chunk in chunks) < PAIRS_FOR_PROCESSES
-    return ordered_map(
-        _Segmenter, (path, vocabularies, max_length, symbols), chunks, serial=len(chunks) if few else 0
-    )
+    return ordered_map(_Segmenter, (path, vocabularies, max_length), chunks, serial=len(chunks) if few else 0)
 
 
 class _Segmenter:
-    def __init__(self, path: Path, vocabularies: Path, max_length: int | None, symbols: SymbolUse) -> None:
-        self._path, self._most, self._symbols = path, max_length, symbols
+    def __init__(self, path: Path, vocabularies: Path, max_length: int | None) -> None:
+        self._path, self._most = path, max_length
         self._vocabularies = Vocabularies.load(vocabularies)
 
     def __call__(self, chunk: Chunk) -> Segmented:
         pairs = read_chunk(self._path, chunk)
-        read = pairs if self._symbols == "none" else with_symbols(pairs)
-        source = self._vocabularies.source.segment(read.source.strings())
-        target = self._vocabularies.target.segment(read.target.strings())
+        source = self._vocabularies.source.segment(pairs.source.strings())
+        target = self._vocabularies.target.segment(pairs.target.strings())
         kept = np.ones(len(pairs), np.bool_)
         if self._most is not None:
             kept = np.maximum(source.lengths, target.lengths) <= self._most
-        stored = read if self._symbols == "stored" else pairs
         return Segmented(
             pairs.take(kept),
             source.take(kept),
             target.take(kept),
             pairs.numbers[~kept],
-            stored.take(kept),
         )
 
 
@@ -232,7 +209,6 @@ def balanced_lines(
     *,
     temperature: float,
     most: int,
-    placeholders: bool = False,
 ) -> Iterator[str]:
     """Lines of temporary pairs, of each language its tempered share; constant memory, the same every time.
 
@@ -245,7 +221,6 @@ def balanced_lines(
         languages: Of each corpus the source and the target language.
         temperature: 1 takes as many lines of each language as the pairs have.
         most: How many lines at most, over all languages.
-        placeholders: Whether lines have symbols for placeholders.
     """
     lines = [0] * (1 + max(language for pair in languages for language in pair))
     for chunk in chunks:
@@ -260,7 +235,6 @@ def balanced_lines(
     done = [0] * len(lines)
     for chunk in chunks:
         pairs = read_chunk(path, chunk)
-        pairs = with_symbols(pairs) if placeholders else pairs
         for language, texts in zip(languages[chunk.corpus], (pairs.source, pairs.target), strict=True):
             places = np.arange(done[language], done[language] + chunk.pairs)
             done[language] += chunk.pairs
@@ -350,11 +324,8 @@ class Builder:
         config, languages = self._data.vocabulary, self._data.languages
         if self._data.text is not None:
             return Vocabularies.learn_of_targets(config, self._training_pairs(pairs_file))
-        symbols = SYMBOLS if self._data.placeholders else ()
         if languages is None or not isinstance(config, BpeConfig | UnigramConfig):
-            vocabularies = Vocabularies.learn_from_blocks(config, self._training_pairs(pairs_file), symbols)
-            _require_symbols(vocabularies, self._data.placeholders)
-            return vocabularies
+            return Vocabularies.learn_from_blocks(config, self._training_pairs(pairs_file))
         for _ in self._training_pairs(pairs_file):
             pass
         pairs_file.flush()
@@ -364,9 +335,8 @@ class Builder:
             [languages.indices[direction] for direction in self._training.directions],
             temperature=config.balance_temperature,
             most=2 * config.max_training_sentences,
-            placeholders=self._data.placeholders,
         )
-        return Vocabularies.learn_joint(config, lines, symbols)
+        return Vocabularies.learn_joint(config, lines)
 
     def _training_pairs(self, pairs_file: TemporaryPairs) -> Iterator[PairBlock]:
         """The training pairs, which are written to the file; says when all are there."""
@@ -399,7 +369,7 @@ class Builder:
                 counts = [0] * len(selection.corpora)
                 blocks = BlockRows(store, data.text, counts)
                 for result in self._segmented(pairs_file, selection):
-                    blocks.add(result.pairs.corpus, result.target, result.stored.target, result.pairs.numbers)
+                    blocks.add(result.pairs.corpus, result.target, result.pairs.target, result.pairs.numbers)
                 blocks.finish()
                 store.finish()
         pairs_file.path.unlink()
@@ -445,18 +415,6 @@ class Builder:
             self._report_progress("segmenting", done, total)
 
     def _cut(self, pairs_file: TemporaryPairs, selection: Selection) -> Iterator[Segmented]:
-        # Training sees symbols; validation text stays as it is, for scores of whole translations.
-        symbols: SymbolUse = "none"
-        if self._data.placeholders:
-            symbols = "stored" if selection.role == TRAIN else "read"
         limited = selection.role == TRAIN and self._data.text is None
         longest = self._data.filters.max_length if limited else None
-        return segment(pairs_file.path, pairs_file.chunks, self._folder / VOCABULARY, longest, symbols)
-
-
-def _require_symbols(vocabularies: Vocabularies, placeholders: bool) -> None:
-    """Refuse a vocabulary with symbols for placeholders where none are asked for, and the reverse."""
-    if vocabularies.has_symbols == placeholders:
-        return
-    fault = "has no symbols for placeholders" if placeholders else "was learned with symbols for placeholders"
-    raise DataError(f"the vocabulary {fault}", f"set data.placeholders to {str(not placeholders).lower()}")
+        return segment(pairs_file.path, pairs_file.chunks, self._folder / VOCABULARY, longest)

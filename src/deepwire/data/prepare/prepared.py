@@ -132,7 +132,6 @@ def describe(data: DataConfig, digests: FileDigests) -> dict[str, object]:
         "vocabulary": _describe_vocabulary(data, digests),
         "filters": data.filters.model_dump(mode="json"),
         "on_bad_utf8": data.on_bad_utf8,
-        **({"placeholders": 2} if data.placeholders else {}),  # True: fewer kinds of variables
         **({} if data.text is None else {"text": data.text.model_dump(mode="json")}),
         **({"documents": True} if data.context.used else {}),
     }

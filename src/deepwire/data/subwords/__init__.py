@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
 from deepwire.data.subwords.base import Learner, Vocabulary
@@ -34,11 +34,11 @@ LOADERS: dict[str, tuple[tuple[str, ...], Loader]] = {
 """The endings of the files of each type of vocabulary, and how it is made of their contents and a name."""
 
 
-def learner(config: LearnedConfig, symbols: Sequence[str] = ()) -> Learner:
-    """The learner of the type of vocabulary that `config` asks for; `symbols` are for SentencePiece alone."""
+def learner(config: LearnedConfig) -> Learner:
+    """The learner of the type of vocabulary that `config` asks for."""
     match config:
         case BpeConfig() | UnigramConfig():
-            return SentencePieceLearner(config, symbols)
+            return SentencePieceLearner(config)
         case SubwordNmtConfig():
             return SubwordNmtLearner(config)
         case WordsConfig():

@@ -25,7 +25,6 @@ from deepwire.data.subwords.base import BOS, EOS, PAD, SPECIAL_PIECES, UNK, Segm
 from deepwire.data.subwords.sampling import LONGEST_KEPT, NEVER, DropoutMerges, Lattice
 from deepwire.data.subwords.words import UNKNOWN, Dictionary
 from deepwire.data.text.pairs import Pair, Reservoir, without_surrogates
-from deepwire.data.text.placeholders import protect_pair
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
 from deepwire.errors import DataError, ModelError, UsageError
 
@@ -263,8 +262,8 @@ _NO_RULE_FILE = b"\x1a\x02\x32\x00"
 class SentencePieceLearner:
     """Learns from a random sample of the training pairs, chosen while they pass by."""
 
-    def __init__(self, config: BpeConfig | UnigramConfig, symbols: Sequence[str] = ()) -> None:
-        self._config, self._symbols = config, symbols
+    def __init__(self, config: BpeConfig | UnigramConfig) -> None:
+        self._config = config
         self._sample = Reservoir(config.max_training_sentences, _SAMPLE_SEED)
 
     def add(self, pairs: Sequence[Pair]) -> None:
@@ -274,9 +273,7 @@ class SentencePieceLearner:
     def finish(self) -> tuple[Vocabulary, Vocabulary]:
         """Trains one model for both sides, or one for each; errors as of `train_model`."""
         pairs = [(pair.source, pair.target) for pair in self._sample.pairs]
-        if self._symbols:
-            pairs = [protect_pair(*pair) for pair in pairs]
-        train = partial(train_model, self._config, symbols=self._symbols)
+        train = partial(train_model, self._config)
         if self._config.joint:
             only_target = not any(source for source, _ in pairs)  # text of a language model
             both = train(chain.from_iterable(pairs), "the text" if only_target else "the text of both sides")
@@ -287,10 +284,8 @@ class SentencePieceLearner:
         )
 
 
-def train_model(
-    config: BpeConfig | UnigramConfig, lines: Iterable[str], text_name: str, symbols: Sequence[str] = ()
-) -> Vocabulary:
-    """Learns a SentencePiece model from lines; symbols are pieces of their own.
+def train_model(config: BpeConfig | UnigramConfig, lines: Iterable[str], text_name: str) -> Vocabulary:
+    """Learns a SentencePiece model from lines.
 
     Raises:
         DataError: the size asked for is not possible with this text.
@@ -311,7 +306,6 @@ def train_model(
                 bos_id=BOS,
                 eos_id=EOS,
                 unk_id=UNK,
-                user_defined_symbols=list(symbols),
                 unk_surface="\u2047",
                 num_threads=_THREADS,
                 max_sentence_length=_LONGEST_LINE_BYTES,

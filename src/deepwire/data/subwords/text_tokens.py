@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
@@ -27,15 +27,10 @@ class TextTokens(NamedTuple):
     spans: tuple[Span, ...]
 
     @classmethod
-    def of(
-        cls, vocabulary: Vocabulary, ids: Sequence[int], text: str, values: Mapping[str, str] | None = None
-    ) -> TextTokens:
-        """The subwords `ids` (no BOS, tags or EOS) in a text that says the same, but for spaces and spelling.
-
-        `values` are the texts that symbols of placeholders stand for.
-        """
+    def of(cls, vocabulary: Vocabulary, ids: Sequence[int], text: str) -> TextTokens:
+        """The subwords `ids` (no BOS, tags or EOS) in a text that differs only in spaces and spelling."""
         said = vocabulary.decode(ids)
-        places = _places(said, text, values or {})
+        places = _places(said, text)
         spans = [_covered(places[begin:end]) for begin, end in vocabulary.spans(ids)]
         return cls(text, tuple(vocabulary.pieces(ids)), tuple(spans))
 
@@ -64,15 +59,11 @@ def _covered(places: Sequence[Span | None]) -> Span:
     return (there[0][0], there[-1][1]) if there else (0, 0)
 
 
-def _places(said: str, text: str, values: Mapping[str, str]) -> list[Span | None]:
-    """Where each character of `said` stands in a text that differs in spaces, spelling and placeholders."""
-    written = [
-        (place, letter) for place, character in enumerate(said) for letter in values.get(character, character)
-    ]
-    owners = [place for place, letter in written if not letter.isspace()]
-    letters = "".join(letter for _, letter in written if not letter.isspace())
+def _places(said: str, text: str) -> list[Span | None]:
+    """Where each character of `said` stands in a text that differs in spaces and spelling."""
+    owners = [place for place, letter in enumerate(said) if not letter.isspace()]
     seen = [place for place, letter in enumerate(text) if not letter.isspace()]
-    shown = "".join(text[place] for place in seen)
+    letters, shown = "".join(said.split()), "".join(text.split())
     spans: list[Span | None] = [None] * len(said)
     for letter, shown_letter in _matched(letters, shown):
         owner, at = owners[letter], seen[shown_letter]

@@ -1,8 +1,6 @@
 """Parts of a text that a translation has unchanged: numbers, addresses, variables of programs, tags.
 
-A model that was trained with `data.placeholders` sees a symbol in the place of each, one character for
-private use that the vocabulary keeps whole: `7 von {count}` is `N0 von V0`. The same part of the translation
-has the same symbol, and what it stands for is put back afterwards.
+A model reads a text without those that no model can read, and the search brings them into the translation.
 """
 
 from __future__ import annotations
@@ -61,18 +59,12 @@ def _numbered(number: str) -> str:
     return rf"{begin}(?:%L?{number}{end}(?:![\w.-]+!)?|\${number}{end}(?![{_LATIN}]|(?i:{_MILLIONS})))"
 
 
-SYMBOLS_PER_KIND = 16
-_FIRST = 0xF9000
-SYMBOLS = tuple(chr(_FIRST + place) for place in range(SYMBOLS_PER_KIND * len(KINDS)))
-"""The symbols of all kinds, those of a kind one after the other."""
-
 _MESSAGE = re.compile(r"\{\s*[\w.]+\s*,\s*(?P<type>plural|selectordinal|select|choice)\s*,")
 """The beginning of a part with branches in a message of ICU."""
 _PATTERN, _PATTERN_WITH_NUMBERED = (
     re.compile(
         f"(?P<message>{_MESSAGE.pattern})|"
         + "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in kinds.items())
-        + f"|(?P<symbol>[{SYMBOLS[0]}-{SYMBOLS[-1]}])"
     )
     for kinds in (KINDS, {**KINDS, "variable": f"{KINDS['variable']}|{_numbered('[1-9][0-9]?')}"})
 )
@@ -80,10 +72,6 @@ _FIRST_NUMBERED = re.compile(_numbered("1"))
 """Without a first one, `%50` and `$5` are percent and dollars."""
 _BRACE = re.compile(r"'[{}][^']*(?:'|\Z)|[{}]")
 """And what quotes braces in messages of ICU."""
-_SYMBOL = re.compile(f"[{SYMBOLS[0]}-{SYMBOLS[-1]}]")
-_SYMBOLS_APART = re.compile(f"([{SYMBOLS[0]}-{SYMBOLS[-1]}])")
-_EVERY_SYMBOL = frozenset(SYMBOLS)
-_GLUED = re.compile(r"\w\0\w|\d[.,:/]\0\d|\d\0[.,:/]\d")
 _OPENING = frozenset("([{«„“‘‚'\"/=#@-–—$€£")
 _CLOSING = frozenset(")]}»“”’'\".,;:!?%/-–—…°€$£")
 
@@ -94,14 +82,7 @@ class Placeholder(NamedTuple):
     begin: int
     end: int
     kind: str
-    """One of `KINDS`; a symbol that the text itself has counts as a variable."""
-
-
-class Protected(NamedTuple):
-    """A text with symbols, and what each stands for."""
-
-    text: str
-    values: Mapping[str, str]
+    """One of `KINDS`."""
 
 
 def find_placeholders(text: str) -> list[Placeholder]:
@@ -153,81 +134,18 @@ def count_placeholders(text: str) -> Counter[str]:
     return Counter(text[placeholder.begin : placeholder.end] for placeholder in find_placeholders(text))
 
 
-def protect(text: str) -> Protected:
-    """A symbol for each placeholder, numbered by kind; from the 17th of a kind on they stay as they are."""
-    parts, values, at = [], dict[str, str](), 0
-    for placeholder, symbol in _with_symbols(text):
-        if symbol:
-            parts += [text[at : placeholder.begin], symbol]
-            values[symbol] = text[placeholder.begin : placeholder.end]
-            at = placeholder.end
-    return Protected("".join(parts) + text[at:], values)
-
-
-def protect_pair(source: str, target: str) -> tuple[str, str]:
-    """Both texts with symbols for the placeholders that they have in common.
-
-    The n-th time that the source has a placeholder goes with the n-th time that the target has it.
-    """
-    places: dict[str, list[Placeholder]] = {}
-    for placeholder in find_placeholders(target):
-        places.setdefault(target[placeholder.begin : placeholder.end], []).append(placeholder)
-    of_source, of_target = [], []
-    for placeholder, symbol in _with_symbols(source):
-        same = places.get(source[placeholder.begin : placeholder.end])
-        if symbol and same:
-            of_source.append((placeholder, symbol))
-            of_target.append((same.pop(0), symbol))
-    return _replaced(source, of_source), _replaced(target, sorted(of_target))
-
-
-def _with_symbols(text: str) -> list[tuple[Placeholder, str]]:
-    """The placeholders and their symbols; an empty one where those of the kind are used up."""
-    counts = Counter[str]()
-    given = []
-    for placeholder in find_placeholders(text):
-        number = counts[placeholder.kind]
-        counts[placeholder.kind] += 1
-        first = SYMBOLS_PER_KIND * list(KINDS).index(placeholder.kind)
-        given.append((placeholder, SYMBOLS[first + number] if number < SYMBOLS_PER_KIND else ""))
-    return given
-
-
-def _replaced(text: str, places: Sequence[tuple[Placeholder, str]]) -> str:
-    parts, at = [], 0
-    for placeholder, symbol in places:
-        parts += [text[at : placeholder.begin], symbol]
-        at = placeholder.end
-    return "".join(parts) + text[at:]
-
-
-def restore(text: str, values: Mapping[str, str]) -> str:
-    """The text with what its symbols stand for; a symbol that stands for nothing is left out.
-
-    What could not be told from a word or number next to it gets a space.
-    """
-    restored, restored_last = "", False
-    for part in _SYMBOLS_APART.split(text):
-        following = values.get(part, "") if part in _EVERY_SYMBOL else part
-        if (part in _EVERY_SYMBOL or restored_last) and _GLUED.search(restored[-2:] + "\0" + following[:2]):
-            restored += " "
-        restored += following
-        restored_last = part in _EVERY_SYMBOL
-    return restored
-
-
-def symbols_in(text: str) -> Counter[str]:
-    """How often a text has each symbol."""
-    return Counter(_SYMBOL.findall(text))
-
-
 def has_letters(text: str) -> bool:
     """Whether there is anything but placeholders, figures and signs, and so something to translate."""
-    return any(map(str.isalpha, _replaced(text, [(each, "") for each in find_placeholders(text)])))
+    at = 0
+    for placeholder in find_placeholders(text):
+        if any(map(str.isalpha, text[at : placeholder.begin])):
+            return True
+        at = placeholder.end
+    return any(map(str.isalpha, text[at:]))
 
 
 class Core(NamedTuple):
-    """A text for a model that knows no symbols.
+    """A text as a model reads it.
 
     Attributes:
         before, behind: Placeholders at the ends, with the signs next to them: they stay where they are.
