@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,7 @@ import pytest
 import torch
 
 from deepwire.cli.main import main
-from deepwire.lab import plots
-from deepwire.lab.pages import read_findings
+from deepwire.lab import report
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "multi30k"
 RUN_FILE = """
@@ -71,7 +71,7 @@ def analyze(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return run
 
 
-def test_every_analysis_prints_text_and_json(analyze: Command, tmp_path: Path) -> None:
+def test_every_analysis_prints_text_and_json(analyze: Command) -> None:
     for what, words in (
         ("weights", "Probability weights"),
         ("gates", "how far back a cell reaches"),
@@ -84,24 +84,24 @@ def test_every_analysis_prints_text_and_json(analyze: Command, tmp_path: Path) -
         code, line, _ = analyze(what, "run", "--json")
         assert code == 0
         assert line.count("\n") == 1
-        (tmp_path / "f.json").write_text(line)
-        assert read_findings(tmp_path / "f.json")[0].analysis == what
+        assert json.loads(line)["findings"][0]["analysis"] == what
 
 
 @needs_matplotlib
-def test_a_report_holds_all_of_a_run_and_what_was_measured_before(
+def test_a_report_holds_all_of_two_models(
     analyze: Command, tmp_path: Path, open_in_browser: Callable[[Path], str]
 ) -> None:
-    (tmp_path / "before.json").write_text(analyze("weights", "run@update-3", "--json")[1])
     page = tmp_path / "page.html"
-    code, text, errors = analyze("report", "run", str(tmp_path / "before.json"), "--html", str(page))
-    assert (code, errors) == (0, "")
+    code, text, errors = analyze("report", "run", "run@update-3", "--html", str(page))
+    assert code == 0, errors
     titles = re.findall(r"<h2[^>]*>(.*?)</h2>", page.read_text())
     assert titles == [
         "Connection weights of run",
         "Gates of run",
         "Gradients by layer of run",
         "Connection weights of run@update-3",
+        "Gates of run@update-3",
+        "Gradients by layer of run@update-3",
     ]
     assert all(title in text for title in titles)
     assert "Gradients by layer of run" in open_in_browser(page)
@@ -140,7 +140,7 @@ def test_a_browser_shows_the_page_of_every_analysis(
     code, _, errors = analyze(*arguments.split(), "--html", str(page))
     assert code == 0, errors
     shown = open_in_browser(page)
-    assert shown.count("<svg") >= figures
+    assert shown.count("<img") >= figures
     assert "<table" in shown
 
 
@@ -156,7 +156,7 @@ def test_a_model_that_is_not_there_is_found_before_the_others_are_measured(
 def test_without_matplotlib_only_plots_are_refused(
     analyze: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+    monkeypatch.setattr(report, "find_spec", lambda name: None)
     assert analyze("weights", "run")[0] == 0
     code, text, errors = analyze("weights", "run", "--plots", str(tmp_path / "plots"))
     assert (code, text) == (2, "")
@@ -165,12 +165,8 @@ def test_without_matplotlib_only_plots_are_refused(
 
 
 def test_mistakes_are_one_line(analyze: Command, tmp_path: Path) -> None:
-    (tmp_path / "broken.json").write_text("{}")
     for arguments, code, words in (
         (["weights", "nowhere"], 4, "no such model"),
-        (["weights", "run", "--layer", "9"], 2, "layers 1 to 3"),
-        (["report", str(tmp_path / "broken.json")], 3, "holds no findings"),
-        (["report", str(tmp_path / "no.json")], 3, "cannot read"),
         (["speed", "run", "--depth", "0"], 2, "--depth must be at least 1 and at most 100,000, not 0"),
         (
             ["speed", "run", "--length", "20,999999999"],

@@ -68,7 +68,6 @@ def finding() -> Finding:
                 rows=("x1", "x2"),
                 columns=("y0", "y1"),
                 values=((1.0, None), (-0.75, 0.0625)),
-                hidden=((False, False), (False, True)),
             ),
         ),
         notes=("A note.",),

@@ -15,7 +15,6 @@ from deepwire.lab.subject import PairBatch
 from deepwire.lab.weights import MEAN, analyse_weights, text_weights
 from deepwire.model.introspection import DepthWeights
 from deepwire.model.translation_model import TranslationModel
-from deepwire.training.device import DeviceBatch
 
 ModelMaker = Callable[..., TranslationModel]
 Store = Callable[..., str]
@@ -46,8 +45,7 @@ def one_word(source: int = 5) -> PairBatch:
 
 def values(model: TranslationModel, batch: PairBatch) -> dict[Signal, Tensor]:
     """What sub-layers read and give."""
-    same = DeviceBatch(batch.source, batch.target_input, batch.target_output)
-    return signal_values(model, same)
+    return signal_values(model, batch)
 
 
 def of_encoder(model: TranslationModel, *batches: PairBatch) -> dict[str, DepthWeights]:
@@ -113,12 +111,12 @@ def test_the_command_averages_over_text(
     """With two files; without, what the text decides is left out, and it says why."""
     name = store(drawn(make_model({"connection": "mhc_lite"})))
     without = analyse_weights(name)
-    assert [figure.name for figure in without.figures if "successors" not in figure.name] == [
+    assert [figure.name for figure in without.figures] == [
         "encoder-lanes",
         "encoder-composite-mix",
     ]
     assert any("not a run directory" in note for note in without.notes)
-    found = analyse_weights(name, None, *text)
+    found = analyse_weights(name, *text)
     table = {figure.name: figure for figure in found.figures}["encoder-mixing"]
     assert isinstance(table, HeatMap)
     assert MEAN in table.title
@@ -126,7 +124,7 @@ def test_the_command_averages_over_text(
     assert "mean over the words" in found.measured
     assert not found.notes
     beside = store(make_model({"connection": "mhc_lite", "aggregation": "dlcl"}), "beside")
-    (note,) = analyse_weights(beside, None, *text).notes
+    (note,) = analyse_weights(beside, *text).notes
     assert note == "Weights of sub-layers of the encoder leave out what its aggregation adds."
     norms = [figure.name for figure in found.figures if "composite" in figure.name]
     assert norms == ["encoder-composite-mix", "encoder-composite-mix-of-text"]

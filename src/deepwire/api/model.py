@@ -227,7 +227,7 @@ class Model(Translator):
 
         Args:
             analysis: ``weights``, ``gates``, ``similarity``, or of a run directory ``gradients``, ``signal``.
-            options: Of the analysis: ``layer=3``, ``direction="de-en"``, ``sides="encoder"``, or
+            options: Of the analysis: ``sentences=100``, ``direction="de-en"``, ``sides="encoder"``, or
                 ``source="test.de", reference="test.en"``.
 
         Raises:

@@ -117,7 +117,7 @@ def _train(
 def _write_pages(
     plans: list[tuple[Plan, StudyStore]], folder: Path, markdown: Path | None, *, quiet: bool
 ) -> None:
-    from deepwire.lab.pages import as_text
+    from deepwire.lab.report import as_text
     from deepwire.lab.study.page import write_pages
 
     findings, written = write_pages(plans, folder, markdown, tell)

@@ -1,12 +1,11 @@
 """A finding: numbers as tables and figures, and where they come from.
 
-Figures are descriptions, drawn by `deepwire.lab.plots`; each also gives its numbers as a table. JSON
-holds all of it, so that a finding that is read again can be drawn anew.
+Figures are descriptions, drawn by `deepwire.lab.report`; each also gives its numbers as a table. JSON holds
+all of it.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import platform
 import re
@@ -15,20 +14,17 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from deepwire import __version__
 from deepwire.command_line import again
-from deepwire.errors import DataError
-from deepwire.io.json_lines import finite
 
 _LARGE, _ENORMOUS = 1e3, 1e12
-_FEW_MODELS = 3
 _WRITTEN = re.compile(r"(?P<name>.*?)(?: \[(?P<unit>[^]]*)\])?(?: \.(?P<digits>\d+))?")
 
 
 class ReportRecord(BaseModel):
-    """Plain values with a fixed form: read again from JSON, a record equals the one that was written."""
+    """Plain values with a fixed form, which become JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -98,15 +94,6 @@ class Table(ReportRecord):
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
 
-    @model_validator(mode="after")
-    def _rows_fit(self) -> Table:
-        for number, row in enumerate(self.rows, 1):
-            if len(row) != len(self.columns):
-                raise ValueError(
-                    f"table {self.title!r}: row {number} has {len(row)} cells for {len(self.columns)} columns"
-                )
-        return self
-
     def is_numeric(self, column: int) -> bool:
         """Whether a column holds numbers, so that it is set flush right."""
         return all(row[column] is None or isinstance(row[column], int | float) for row in self.rows)
@@ -117,12 +104,6 @@ class Table(ReportRecord):
             [column.show(cell) for column, cell in zip(self.columns, row, strict=True)] for row in self.rows
         ]
 
-    def groups(self) -> list[int]:
-        """The rows at which a new first cell begins, where some have several rows."""
-        keys = [row[0] for row in self.rows if row]
-        begins = [number for number in range(1, len(keys)) if keys[number] != keys[number - 1]]
-        return begins if len(begins) < len(keys) - 1 else []
-
 
 class Axis(ReportRecord):
     """The quantity and scale of an axis; it may be written ``label [unit]``.
@@ -131,13 +112,11 @@ class Axis(ReportRecord):
         label: The quantity.
         unit: Its unit; empty for numbers without one.
         log: Whether its scale is logarithmic.
-        from_zero: Whether its scale begins at zero, so that lengths can be compared.
     """
 
     label: str
     unit: str = ""
     log: bool = False
-    from_zero: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -166,13 +145,6 @@ class Series(ReportRecord):
     low: tuple[Number, ...] = ()
     high: tuple[Number, ...] = ()
 
-    @model_validator(mode="after")
-    def _ranges_fit(self) -> Series:
-        for ends in (self.low, self.high):
-            if ends and (len(ends) != len(self.y) or not (self.low and self.high)):
-                raise ValueError(f"series {self.name!r}: low and high need one number for each value")
-        return self
-
 
 def _named(line: Series) -> Column:
     return Column(name=line.name)
@@ -200,7 +172,7 @@ class LineChart(_Figure):
 
     Attributes:
         legend: What the names of the series are; empty where they say it themselves.
-        ordered: Whether the series have an order of their own, such as layers: their shades then follow it.
+        ordered: Whether the series have an order of their own, such as layers: their colours then follow it.
     """
 
     kind: Literal["lines"] = "lines"
@@ -209,13 +181,6 @@ class LineChart(_Figure):
     series: tuple[Series, ...] = Field(min_length=1)
     legend: str = ""
     ordered: bool = False
-
-    @model_validator(mode="after")
-    def _fits(self) -> LineChart:
-        for line in self.series:
-            if len(line.x) != len(line.y):
-                raise ValueError(f"figure {self.name}: {line.name!r} has {len(line.x)} x for {len(line.y)} y")
-        return self
 
     def table(self) -> Table:
         """One row for each x, one column for each line."""
@@ -241,15 +206,6 @@ class BarChart(_Figure):
     categories: tuple[str, ...] = Field(min_length=1)
     series: tuple[Series, ...] = Field(min_length=1)
 
-    @model_validator(mode="after")
-    def _fits(self) -> BarChart:
-        for group in self.series:
-            if group.x or len(group.y) != len(self.categories):
-                raise ValueError(
-                    f"figure {self.name}: {group.name!r} needs one value for each category, no x"
-                )
-        return self
-
     def table(self) -> Table:
         """One row for each category, one column for each series."""
         values = zip(*(group.y for group in self.series), strict=True)
@@ -261,12 +217,7 @@ class BarChart(_Figure):
 
 
 class HeatMap(_Figure):
-    """A matrix in shades.
-
-    Attributes:
-        values: None where there is nothing; such fields stay blank.
-        hidden: Fields that have a number, which the table shows and the drawing leaves blank; empty: none.
-    """
+    """A matrix in shades; fields of `values` that are None stay blank."""
 
     kind: Literal["heat_map"] = "heat_map"
     row_axis: Axis
@@ -275,24 +226,6 @@ class HeatMap(_Figure):
     rows: tuple[str, ...] = Field(min_length=1)
     columns: tuple[str, ...] = Field(min_length=1)
     values: tuple[tuple[Number, ...], ...]
-    hidden: tuple[tuple[bool, ...], ...] = ()
-
-    @model_validator(mode="after")
-    def _fits(self) -> HeatMap:
-        size = len(self.rows), len(self.columns)
-        for matrix in (self.values, self.hidden or self.values):
-            if len(matrix) != size[0] or any(len(row) != size[1] for row in matrix):
-                raise ValueError(f"figure {self.name}: values are not {size[0]} x {size[1]}")
-        return self
-
-    def drawn(self) -> tuple[tuple[float | None, ...], ...]:
-        """The values without the hidden ones."""
-        if not self.hidden:
-            return self.values
-        return tuple(
-            tuple(None if hide else value for value, hide in zip(*both, strict=True))
-            for both in zip(self.values, self.hidden, strict=True)
-        )
 
     def table(self) -> Table:
         """The matrix, with a column for the names of the rows."""
@@ -305,7 +238,7 @@ class HeatMap(_Figure):
         )
 
 
-Figure = Annotated[LineChart | BarChart | HeatMap, Field(discriminator="kind")]
+Figure = LineChart | BarChart | HeatMap
 
 
 class ModelSource(ReportRecord):
@@ -369,28 +302,9 @@ class Finding(ReportRecord):
     notes: tuple[str, ...] = ()
     provenance: Provenance
 
-    @property
-    def subject(self) -> str:
-        """Models and texts in one line, to stand below a figure; empty where neither was read."""
-        models = [
-            model.name if model.update is None else f"{model.name} (update {model.update})"
-            for model in self.provenance.models
-        ]
-        named = ", ".join(models) if len(models) <= _FEW_MODELS else f"{len(models)} models"
-        return "; ".join(part for part in (named, *self.provenance.data) if part)
 
-    @model_validator(mode="after")
-    def _names_differ(self) -> Finding:
-        names = [figure.name for figure in self.figures]
-        if len(set(names)) < len(names):
-            raise ValueError(f"two figures have one name: {', '.join(names)}")
-        return self
-
-
-class Findings(ReportRecord):
-    """Several findings, as they are written to a JSON file; what else the file holds is left alone."""
-
-    model_config = ConfigDict(extra="ignore")
+class _Findings(ReportRecord):
+    """Findings as they are written to a JSON file."""
 
     format: Literal[1] = 1
     findings: tuple[Finding, ...]
@@ -413,28 +327,6 @@ def provenance(
     )
 
 
-def to_json(
-    findings: Sequence[Finding], *, indent: int | None = None, more: Mapping[str, object] | None = None
-) -> str:
-    """Findings, and `more` keys beside them, as JSON; `from_json` gives the findings back."""
-    record = Findings(findings=tuple(findings))
-    if not more:
-        return record.model_dump_json(indent=indent)
-    return json.dumps(finite({**record.model_dump(mode="json"), **more}), indent=indent, ensure_ascii=False)
-
-
-def from_json(text: str | bytes, name: str) -> tuple[Finding, ...]:
-    """Read what `to_json` gave.
-
-    Raises:
-        DataError: It is something else; the message begins with `name`.
-    """
-    try:
-        return Findings.model_validate_json(text).findings
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise DataError(
-            f"{name}: holds no findings of an analysis: {f'{where}: ' if where else ''}{first['msg']}",
-            "give a file that 'deepwire analyze ... --json' wrote",
-        ) from error
+def to_json(findings: Sequence[Finding], *, indent: int | None = None) -> str:
+    """Findings as JSON."""
+    return _Findings(findings=tuple(findings)).model_dump_json(indent=indent)

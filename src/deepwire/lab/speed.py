@@ -335,8 +335,8 @@ def _table(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Table:
 
 
 def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed], caption: str) -> Iterator[LineChart]:
-    tokens = FigureAxis(label="speed", unit="target tokens/s", from_zero=True)
-    memory = FigureAxis(label="peak memory", unit="MiB", from_zero=True)
+    tokens = FigureAxis(label="speed", unit="target tokens/s")
+    memory = FigureAxis(label="peak memory", unit="MiB")
     shown: list[tuple[str, FigureAxis, Callable[[Speed], Number]]] = [
         ("speed", tokens, lambda speed: speed.tokens_per_second)
     ]

@@ -32,8 +32,6 @@ class DepthWeights:
         rows, columns: Names of both; a column is the depth that something comes from.
         row_axis, column_axis: What rows and columns are.
         value: What a number of it is.
-        thinned: Whether plots leave out small weights, as Wang et al. 2019 do in Fig. 5.
-        followed: Whether columns are outputs, each of which can be followed through all that read it.
     """
 
     key: str
@@ -44,8 +42,6 @@ class DepthWeights:
     row_axis: str
     column_axis: str
     value: str = "weight"
-    thinned: bool = False
-    followed: bool = False
 
 
 class Mixing(NamedTuple):
@@ -77,9 +73,7 @@ def single(
     return DepthWeights(key, title, row, ("",), tuple(columns), "", column_axis, value)
 
 
-def of_layer_inputs(
-    key: str, values: Tensor, *, title: str = "Weights", thinned: bool = False
-) -> DepthWeights:
+def of_layer_inputs(key: str, values: Tensor, *, title: str = "Weights") -> DepthWeights:
     """Weights of the embedding and of layer outputs in what each layer reads.
 
     Args:
@@ -87,7 +81,6 @@ def of_layer_inputs(
         values: `[R, C]` or `[R, C, n]`: those of C outputs, the embedding first, in the inputs of the last R
             layers.
         title: How the title begins: what weights these are.
-        thinned: As of `DepthWeights`.
     """
     last = values.size(1)
     return DepthWeights(
@@ -98,8 +91,6 @@ def of_layer_inputs(
         columns=tuple(f"y{layer}" for layer in range(last)),
         row_axis="input of layer",
         column_axis="output of layer; y0: embedding",
-        thinned=thinned,
-        followed=True,
     )
 
 
@@ -117,7 +108,6 @@ def of_sublayers(values: Tensor, *, key: str, title: str) -> DepthWeights:
         columns=("0", *names),
         row_axis="input of sub-layer",
         column_axis=OF_SUBLAYERS,
-        followed=True,
     )
 
 

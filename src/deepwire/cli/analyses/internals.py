@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from deepwire.cli.analyses.options import Findings, Reference, Sentences, Source, analysis
+from deepwire.cli.analyses.options import Findings, Reference, Runs, Sentences, Source, analysis
 from deepwire.cli.line_by_line import tell
 from deepwire.cli.options import Device, DirectionName, Model, Overrides, Threads, use_threads
 from deepwire.errors import UsageError
-
-if TYPE_CHECKING:
-    from deepwire.lab.finding import Finding
-
-Layer = Annotated[
-    int | None, typer.Option(min=0, help="Follow this layer through all that read it; 0: embedding.")
-]
-AllWeights = Annotated[bool, typer.Option("--all-weights", help="Leave no field of the heat map blank.")]
 
 
 @analysis
 def weights(
     model: Model,
-    layer: Layer = None,
-    all_weights: AllWeights = False,
     source: Source = None,
     reference: Reference = None,
     sentences: Sentences = 500,
@@ -35,13 +24,11 @@ def weights(
     """How a model weighs what comes from different depths: DLCL, GTrans, lanes, attention residuals, ...
 
     Weights that depend on the text are averaged over the run's data.test, or over --source and --reference.
-    For a run directory, also over training: as recorded with training.record.depth_weights=N, or in the
-    checkpoints that the run kept.
+    For a run directory, also over training, as recorded with training.record.depth_weights=N.
     """
     from deepwire.lab.weights import analyse_weights
 
-    text = (source, reference, sentences, device, direction)
-    return [analyse_weights(model, layer, *text, blank=not all_weights)]
+    return [analyse_weights(model, source, reference, sentences, device, direction)]
 
 
 @analysis
@@ -70,27 +57,15 @@ def gradients(run: Model) -> Findings:
     return [analyse_gradients(run)]
 
 
-Subjects = Annotated[
-    list[str],
-    typer.Argument(metavar="MODEL|FINDINGS.json...", help="Models, and files that --json wrote before."),
-]
-
-
 @analysis
-def report(subjects: Subjects) -> Findings:
-    """Every analysis that needs nothing but the model, and findings made before, in one report.
+def report(models: Runs) -> Findings:
+    """Every analysis that needs nothing but the model, in one report.
 
-    deepwire analyze report runs/a runs/b speed.json --html report.html
+    deepwire analyze report runs/a runs/b --html report.html
     """
     from deepwire.lab import analyse_all
-    from deepwire.lab.pages import read_findings
 
-    findings: list[Finding] = []
-    for subject in subjects:
-        if Path(subject).suffix == ".json":
-            findings += read_findings(Path(subject))
-        else:
-            findings += analyse_all([subject], lambda line: tell(f"left out: {line}"))
+    findings = list(analyse_all(models, lambda line: tell(f"left out: {line}")))
     if not findings:
         raise UsageError("none of the analyses applies", "see 'deepwire analyze --help' for what each needs")
     return findings

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +19,6 @@ from deepwire.io.output import STDOUT, check_output, write_output
 
 if TYPE_CHECKING:
     from deepwire.data.languages import Direction
-    from deepwire.lab.finding import Finding
     from deepwire.lab.scorer import Scorer
     from deepwire.lab.subject import ParallelText
 
@@ -48,72 +46,6 @@ def numbers(text: str) -> list[int]:
         raise typer.BadParameter(f"{text!r} is no list of whole numbers such as 1,2,4") from None
 
 
-@dataclass(frozen=True)
-class FindingOutputs:
-    """Where findings go; made before the work begins, so that what cannot be written is known early.
-
-    Attributes:
-        as_json: Print JSON and no text.
-        html, plots, output: Where the page, the drawings, and text or JSON are written; None: not.
-        read: Files that the analysis reads, None for what was not named; nothing is written over them.
-        models: MODEL names whose run's ``data.test`` it may read, over which nothing is written either.
-
-    Raises:
-        UsageError: Plots are wanted and matplotlib is not installed, a folder is missing, or a file that is
-            read, or a file twice, would be written.
-    """
-
-    as_json: bool = False
-    html: Path | None = None
-    plots: Path | None = None
-    output: Path | None = None
-    read: Sequence[Path | None] = ()
-    models: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        from deepwire.evaluation.texts import test_files
-        from deepwire.lab.plots import require_matplotlib
-
-        if self.plots is not None:
-            require_matplotlib()
-        if written := [path for path in (self.html, self.output) if path is not None]:
-            read = [each for each in self.read if each is not None]
-            read += [file for name in self.models for file in test_files(name)]
-            for path in written:
-                check_output(path, read)
-        if self.html is not None and self.output is not None and self.html.resolve() == self.output.resolve():
-            raise UsageError(f"--html and --output are both {self.html}", "write them to two files")
-        if self.plots is not None and self.plots.exists() and not self.plots.is_dir():
-            raise UsageError(f"{self.plots}: is a file, but --plots needs a folder")
-
-    def write(
-        self, findings: Sequence[Finding], title: str = "", more: Mapping[str, object] | None = None
-    ) -> None:
-        """Write the findings: text or JSON, then the page, then the plots.
-
-        Args:
-            findings: At least one.
-            title: Of the page; that of the first finding by default.
-            more: Further keys of the JSON, beside the findings.
-
-        Raises:
-            ResourceError: Something cannot be written.
-        """
-        from deepwire.lab.finding import to_json
-        from deepwire.lab.pages import as_text, save_html, save_plots
-
-        text = f"{to_json(findings, more=more)}\n" if self.as_json else as_text(findings)
-        write_output(STDOUT if self.output is None else self.output, text)
-        sys.stdout.flush()
-        if self.html is not None:
-            drawn = find_spec("matplotlib") is not None
-            if not drawn:
-                warn(f"{self.html}: without plots: matplotlib is not installed")
-            save_html(findings, self.html, title or findings[0].title, pictures=drawn)
-        if self.plots is not None:
-            save_plots(findings, self.plots)
-
-
 _OUTPUTS: Mapping[str, tuple[Any, object]] = {
     "as_json": (Json, False),
     "html": (Html, None),
@@ -130,14 +62,13 @@ def analysis(command: Callable[..., Findings]) -> Callable[..., None]:
     own = list(inspect.signature(command, eval_str=True).parameters.values())
 
     @wraps(command)
-    def run(**given: Any) -> None:
-        where = {name: given.pop(name) for name in _OUTPUTS}
+    def run(as_json: bool, html: Path | None, plots: Path | None, output: Path | None, **given: Any) -> None:
         subject = given[own[0].name]
         models = [subject] if isinstance(subject, str) else subject
         read = [*map(Path, models), *(value for value in given.values() if isinstance(value, Path))]
-        outputs = FindingOutputs(**where, read=read, models=models)
+        _check_outputs(html, plots, output, read, models)
         findings = command(**given)
-        outputs.write(findings, f"Analyses of {', '.join(models)}" if len(findings) > 1 else "")
+        _write(findings, as_json, html, plots, output)
 
     kind = inspect.Parameter.KEYWORD_ONLY
     outputs = [
@@ -146,6 +77,57 @@ def analysis(command: Callable[..., Findings]) -> Callable[..., None]:
     ]
     set_parameters(run, [*own, *outputs])
     return run
+
+
+def _check_outputs(
+    html: Path | None,
+    plots: Path | None,
+    output: Path | None,
+    read: Sequence[Path],
+    models: Sequence[str],
+) -> None:
+    """Check before the work that the files can be written, and are none that is read, or a model's test text.
+
+    Raises:
+        UsageError: They cannot, or plots are wanted and matplotlib is not installed.
+    """
+    from deepwire.evaluation.texts import test_files
+    from deepwire.lab.report import require_matplotlib
+
+    if plots is not None:
+        require_matplotlib()
+        if plots.exists() and not plots.is_dir():
+            raise UsageError(f"{plots}: is a file, but --plots needs a folder")
+    written = [path for path in (html, output) if path is not None]
+    for path in written:
+        check_output(path, [*read, *(file for name in models for file in test_files(name))])
+    if html is not None and output is not None and html.resolve() == output.resolve():
+        raise UsageError(f"--html and --output are both {html}", "write them to two files")
+
+
+def _write(
+    findings: Findings, as_json: bool, html: Path | None, plots: Path | None, output: Path | None
+) -> None:
+    """Write text or JSON, then the page, then the plots.
+
+    Raises:
+        ResourceError: Something cannot be written.
+    """
+    from deepwire.lab.finding import to_json
+    from deepwire.lab.report import as_text, save_html, save_plots
+
+    write_output(
+        STDOUT if output is None else output, f"{to_json(findings)}\n" if as_json else as_text(findings)
+    )
+    sys.stdout.flush()
+    if html is not None:
+        drawn = find_spec("matplotlib") is not None
+        if not drawn:
+            warn(f"{html}: without plots: matplotlib is not installed")
+        title = findings[0].title if len(findings) == 1 else "Analyses"
+        save_html(findings, html, title, pictures=drawn)
+    if plots is not None:
+        save_plots(findings, plots)
 
 
 def open_scorers(

@@ -8,9 +8,8 @@ from pathlib import Path
 from deepwire.errors import LogFn, UsageError
 from deepwire.io.atomic import disk_errors
 from deepwire.io.output import write_output
-from deepwire.lab.finding import Finding
-from deepwire.lab.pages import save_html, save_json, table_markdown
-from deepwire.lab.plots import require_matplotlib, svg
+from deepwire.lab.finding import Finding, to_json
+from deepwire.lab.report import render, require_matplotlib, save_html, table_markdown
 from deepwire.lab.study.findings import MEASURED, SAMPLES, findings
 from deepwire.lab.study.plan import Plan
 from deepwire.lab.study.store import StudyStore
@@ -53,7 +52,7 @@ def write_pages(
         pages.append(markdown)
     for page in pages:
         write_output(page, _markdown(made, title, about, page, draws=draws))
-    save_json(made, folder / "study.json")
+    write_output(folder / "study.json", to_json(made, indent=1) + "\n")
     if draws:
         save_html(made, folder / "study.html", title, about)
     return made, pages[-1]
@@ -69,6 +68,6 @@ def _markdown(made: Sequence[Finding], title: str, about: str, page: Path, *, dr
             path = page.with_suffix("") / f"{number}-{figure.name}.svg"
             with disk_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-            write_output(path, svg(figure) + "\n")
+            path.write_bytes(render(figure, "svg"))
             blocks.append(f"![{figure.title}]({path.parent.name}/{path.name})")
     return "\n\n".join(filter(None, blocks)) + "\n"

@@ -175,9 +175,7 @@ class DLCL(Aggregation):
         apart = torch.ones(size, size, dtype=torch.bool, device=self.mix.device)
         apart = ~apart.tril().triu(1 - self.window)
         return (
-            of_layer_inputs(
-                "dlcl", self.weights().detach().masked_fill(apart.unsqueeze(-1), float("nan")), thinned=True
-            ),
+            of_layer_inputs("dlcl", self.weights().detach().masked_fill(apart.unsqueeze(-1), float("nan"))),
         )
 
     def _combine(self, history: History, context: Context) -> Tensor:
