@@ -22,12 +22,11 @@ import harness
 import torch
 from decoding_speed import random_model
 from profile_steps import update
-from training_length import number_format
 
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.allocator import keep_memory
 from deepwire.ops.packed_linear import pack_linears
-from deepwire.ops.precision import set_fp32_matmul
+from deepwire.ops.precision import autocast_dtype, set_fp32_matmul
 
 RECIPE = "papers/mhplstm-2021/transformer-6-6"
 BASE = "post-norm"
@@ -119,7 +118,11 @@ def measure(
     }
     if name == BASE:
         return found
-    shape, size, kind = (options.rows, options.length), options.vocabulary_size, number_format()
+    shape, size, kind = (
+        (options.rows, options.length),
+        options.vocabulary_size,
+        number_format(),
+    )
     found["training"] = pairs(
         update(base.train(), shape, size, kind), update(model.train(), shape, size, kind), options.rounds
     )
@@ -127,6 +130,11 @@ def measure(
     pack_linears(model.eval(), "none")
     found["decoding"] = pairs(translation(packed, options), translation(model, options), options.rounds)
     return found
+
+
+def number_format() -> torch.dtype:
+    """The number format of training on this machine."""
+    return autocast_dtype(torch.device("cpu"), "auto")
 
 
 def translation(model: TranslationModel, options: argparse.Namespace) -> Callable[[], object]:

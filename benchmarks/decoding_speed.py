@@ -37,16 +37,15 @@ import torch
 
 import deepwire
 from deepwire.checkpoint.model_path import find_model
-from deepwire.checkpoint.store import VOCABULARY, load_model
+from deepwire.checkpoint.store import load_model
 from deepwire.convert.ctranslate2 import save_spec, transformer_spec
 from deepwire.convert.ctranslate2_arrays import arrays_of
 from deepwire.convert.ctranslate2_arrays import settings_of as settings_of_transformer
-from deepwire.data.vocabulary import EOS, UNK, Vocabularies
+from deepwire.data.vocabulary import EOS, UNK
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_inputs import batches_by_length, map_batches, pad_batch
 from deepwire.decoding.model_loading import PRECISIONS
 from deepwire.decoding.search import Batch, generate
-from deepwire.decoding.shortlist import LanguageRows, Shortlist, batch_shortlist
 from deepwire.errors import DeepwireError, ModelError
 from deepwire.evaluation.metric_choice import corpus_score
 from deepwire.model.build import build_model
@@ -73,7 +72,7 @@ class Job(TypedDict):
     length_penalty: float
     shortest: int
     longest: int
-    shortlist: str
+    shortlist: int
 
 
 def main() -> None:
@@ -109,8 +108,9 @@ def arguments(description: str | None) -> argparse.Namespace:
     parser.add_argument("--formats", nargs="+", choices=PRECISIONS, help="of deepwire; those that pay here")
     parser.add_argument(
         "--shortlist",
-        metavar="ROWS|FOLDER",
-        help="time deepwire with a shortlist too: of so many random subwords a batch, or that of FOLDER",
+        type=int,
+        metavar="ROWS",
+        help="time deepwire with a shortlist too, of so many random subwords a batch",
     )
     parser.add_argument("--recipe", default=RANDOM[0], help="of the random model")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes to that recipe")
@@ -154,7 +154,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> tuple[TranslationModel
         length_penalty=0.0,
         shortest=limits[0],
         longest=limits[1],
-        shortlist=options.shortlist or "",
+        shortlist=options.shortlist or 0,
     )
 
 
@@ -190,7 +190,7 @@ def chosen(
     own = (sys.executable, str(Path(__file__).resolve()), "--worker")
     found: dict[str, tuple[list[str], dict[str, object]]] = {}
     for name in options.formats or formats():
-        found[f"deepwire {name}"] = ([*own, name], {"shortlist": ""})
+        found[f"deepwire {name}"] = ([*own, name], {"shortlist": 0})
         if options.shortlist:
             found[f"deepwire {name} shortlist"] = ([*own, name], {})
     python = options.peers / "ctranslate2" / "bin" / "python"
@@ -269,7 +269,7 @@ def work(job: Job, format_name: str) -> None:
     if job["shortest"] == job["longest"]:
         end_late(model)
     pack_linears(model, packing)
-    shortlist = shortlist_of(job, model.target_vocabulary)
+    shortlist = shortlist_of(job["shortlist"], model.target_vocabulary)
     results = []
     for setting in job["settings"]:
         translate(
@@ -301,26 +301,15 @@ def end_late(model: TranslationModel) -> None:
         model.head.bias[EOS] = UNLIKELY
 
 
-def shortlist_of(job: Job, size: int) -> Callable[[torch.Tensor], torch.Tensor | None]:
-    """What gives the shortlist of a batch `[N, S]`; None where all subwords are to be chosen from."""
-    match job["shortlist"], job["origin"]:
-        case "", _:
-            return lambda _source: None
-        case str(rows), _ if rows.isdigit():
-            generator, count = torch.Generator().manual_seed(1), int(rows)
-            special = torch.arange(UNK + 1)
+def shortlist_of(rows: int, size: int) -> Callable[[torch.Tensor], torch.Tensor | None]:
+    """Gives the shortlist of a batch `[N, S]`; None where all subwords are to be chosen from."""
+    generator, special = torch.Generator().manual_seed(1), torch.arange(UNK + 1)
 
-            def draw(_source: torch.Tensor) -> torch.Tensor:
-                others = torch.randperm(size - len(special), generator=generator)[: count - len(special)]
-                return torch.cat([special, others.sort().values + len(special)])
+    def draw(_source: torch.Tensor) -> torch.Tensor:
+        others = torch.randperm(size - len(special), generator=generator)[: rows - len(special)]
+        return torch.cat([special, others.sort().values + len(special)])
 
-            return draw
-        case folder, {"name": str(name)}:
-            words = Vocabularies.load(find_model(name) / VOCABULARY)
-            table = Shortlist.load(Path(folder), words).table("")
-            return lambda source: batch_shortlist([LanguageRows(0, table, source)]).tokens
-        case folder, _:
-            sys.exit(f"error: --shortlist {folder}: a model with random weights takes a number of rows")
+    return draw if rows else lambda _source: None
 
 
 def translate(

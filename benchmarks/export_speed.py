@@ -81,7 +81,7 @@ def exported(model: LoadedModel, formats: list[str], folder: Path) -> Toolkits:
     """Command and settings of each program; a job is appended to the command."""
     own = [sys.executable, str(HERE / "decoding_speed.py"), "--worker"]
     found: dict[str, tuple[list[str], dict[str, object]]] = {
-        f"deepwire {name}": ([*own, name], {"shortlist": ""}) for name in formats
+        f"deepwire {name}": ([*own, name], {"shortlist": 0}) for name in formats
     }
     for name, library in HOSTED.items():
         FORMATS[name].require(model)

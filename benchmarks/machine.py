@@ -3,8 +3,8 @@
     python benchmarks/machine.py [--json FILE] [--threads N]
 
 Prints the rate of matrix products in each number format (billions of operations a second, a multiplication
-and an addition counted as two), their error, and the rates at which memory is copied and read. "fp32 medium"
-reaches oneDNN on some CPUs.
+and an addition counted as two), and the rates at which memory is copied and read. "fp32 medium" reaches
+oneDNN on some CPUs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from pathlib import Path
 from typing import cast
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from deepwire.data.vocabulary import EOS
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
 from deepwire.ops.precision import has_fast_bfloat16
 
 # (rows, inner, columns): a projection, a feed-forward layer, an output layer.
@@ -40,7 +44,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    figures = {**description(), **measured()}
+    figures = {
+        **description(),
+        "gflops": product_rates(),
+        "copy_gb_per_second": round(copy_rate(), 1),
+        "read_gb_per_second": {str(mib): round(read_rate(mib), 1) for mib in READ_MIB},
+    }
     print(as_text(figures))
     if options.json is not None:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
@@ -94,11 +103,19 @@ def kind(figures: Mapping[str, object]) -> str:
     return "with bfloat16 units" if fast else "without bfloat16 units"
 
 
-def measured() -> dict[str, object]:
+def operations_per_token(config: ModelConfig, vocabulary: int, source: float, target: float) -> float:
+    """Operations of a target token in training, products alone: three times those of a forward pass."""
+    model = build_model(config, vocabulary, vocabulary).eval()
+    sides = [torch.full((1, round(length)), EOS) for length in (source, target)]
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model.log_probs(*sides)
+    return 3 * counter.get_total_flops() / round(target)
+
+
+def product_rates() -> dict[str, dict[str, float]]:
     """The best rate of each shape and format, formats in turn so that a busy machine slows all alike."""
     before = torch.get_float32_matmul_precision()
     products: dict[str, dict[str, float]] = {}
-    errors = dict.fromkeys(FORMATS, 0.0)
     for shape in SHAPES:
         best = dict.fromkeys(FORMATS, float("inf"))
         calls = {name: product(name, *shape) for name in FORMATS}
@@ -110,19 +127,12 @@ def measured() -> dict[str, object]:
                 best[name] = min(best[name], seconds(call))
         if slow:
             best["bf16"] *= FEWER
-        for name in FORMATS:
-            errors[name] = max(errors[name], relative_error(name, *shape))
         operations = 2 * shape[0] * shape[1] * shape[2]
         products["x".join(map(str, shape))] = {
             name: round(operations / best[name] / 1e9, 1) for name in FORMATS
         }
     torch.set_float32_matmul_precision(before)
-    return {
-        "gflops": products,
-        "relative_error": errors,
-        "copy_gb_per_second": round(copy_rate(), 1),
-        "read_gb_per_second": {str(mib): round(read_rate(mib), 1) for mib in READ_MIB},
-    }
+    return products
 
 
 def bfloat16_is_slow(rows: int, inner: int, columns: int) -> bool:
@@ -150,14 +160,6 @@ def product(name: str, rows: int, inner: int, columns: int) -> Callable[[], torc
     return call
 
 
-def relative_error(name: str, rows: int, inner: int, columns: int) -> float:
-    """The largest error of a product, as a share of its largest value."""
-    rows = min(rows, 128)
-    left, right = operands("fp32", rows, inner, columns)
-    exact = left.double() @ right.double()
-    return float((product(name, rows, inner, columns)().double() - exact).abs().max() / exact.abs().max())
-
-
 def copy_rate() -> float:
     """Gigabytes a second that are read and written when a large block is copied."""
     source = torch.ones(COPIED_BYTES // 4)
@@ -178,10 +180,8 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def as_text(figures: dict[str, object]) -> str:
-    products, errors = figures["gflops"], figures["relative_error"]
-    reads = figures["read_gb_per_second"]
+    products, reads = figures["gflops"], figures["read_gb_per_second"]
     assert isinstance(products, dict)
-    assert isinstance(errors, dict)
     assert isinstance(reads, dict)
     lines = [f"{name}: {figures[name]}" for name in description()]
     lines += ["", "| product | " + " | ".join(FORMATS) + " |", "|---" * (len(FORMATS) + 1) + "|"]
@@ -189,7 +189,6 @@ def as_text(figures: dict[str, object]) -> str:
         f"| {shape} | " + " | ".join(f"{rates[name]:.0f}" for name in FORMATS) + " |"
         for shape, rates in products.items()
     ]
-    lines += ["| largest relative error | " + " | ".join(f"{errors[name]:.0e}" for name in FORMATS) + " |"]
     lines += [
         "",
         "Products in GFLOP/s.",

@@ -31,16 +31,12 @@ import machine
 import process_tree
 import sentencepiece
 import torch
-from limits import Machine, operations_per_token
 from peers.base import TASKS, Reading, Task, Toolkit
 from peers.deepwire_cli import Deepwire, DeepwireOneProcess, DeepwireTwoProcesses
 from peers.eole import Eole, EoleBfloat16
 from peers.fairseq import Fairseq
-from peers.joeynmt import JoeyNMT
 from peers.marian import Marian, MarianBfloat16
-from peers.opennmt import OpenNMT
 
-from deepwire.model.meta_init import meta_model
 from deepwire.ops.precision import autocast_dtype
 from deepwire.runfile import load_run_file
 
@@ -48,8 +44,6 @@ HERE = Path(__file__).resolve().parent
 TEXT = HERE.parent / "examples" / "multi30k"
 # Toolkits and the folders of their environments.
 PEERS: tuple[tuple[type[Toolkit], str], ...] = (
-    (OpenNMT, "opennmt"),
-    (JoeyNMT, "joeynmt"),
     (Eole, "eole"),
     (Fairseq, "fairseq"),
     (Marian, "marian"),
@@ -151,11 +145,13 @@ def best_possible(task: Task, corpus: Path, folder: Path, options: argparse.Name
     Deepwire(Path(sys.executable)).prepare(side, task, corpus)
     text = [Path(f"{corpus}.{language}").read_text() for language in (task.source, task.target)]
     vocabulary = len(set(" ".join(text).split())) + 4
-    model = meta_model(load_run_file(str(side / "run.yaml")).config.model, vocabulary, vocabulary)
+    config = load_run_file(str(side / "run.yaml")).config.model
     source, target = (statistics.mean(len(line.split()) + 1 for line in each.splitlines()) for each in text)
-    found = Machine.of(machine.measured())
-    operations = operations_per_token(model, source, target)
-    return Limit(operations, found.products[found.fastest], found.fastest, vocabulary)
+    operations = machine.operations_per_token(config, vocabulary, source, target)
+    rates = machine.product_rates().values()
+    best = {name: max(each[name] for each in rates) for name in machine.FORMATS}
+    fastest = max(best, key=best.__getitem__)
+    return Limit(operations, best[fastest] * 1e9, fastest, vocabulary)
 
 
 def home(folder: Path, toolkit: Toolkit) -> Path:

@@ -1,10 +1,15 @@
-"""What the comparison needs of a toolkit: write its configuration, run its command, read its log."""
+"""What the comparisons need of a toolkit: its configuration, its commands, its log, its translations."""
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -42,14 +47,39 @@ class Reading:
     target_tokens: float
 
 
+@dataclass(frozen=True)
+class Request:
+    """The search that is asked for: beam, sentences at a time, subwords of each, threads."""
+
+    beam: int
+    batch: int
+    length: int
+    threads: int
+
+
+class Format(NamedTuple):
+    """A number format in which a toolkit translates, and the options of its command for it."""
+
+    name: str
+    arguments: tuple[str, ...] = ()
+
+
 class Toolkit(ABC):
-    """One side of the comparison, run as its users run it: through its command line.
+    """One side of a comparison, run as its users run it: through its command line.
 
     Args:
         python: The interpreter of the environment that it is installed in.
     """
 
     name: str
+    formats: tuple[Format, ...] = (Format("fp32"),)
+    """Its number formats of translation; the first is its default."""
+    end_step = 0
+    """1 where the end of a sentence takes a step of the search, after the last subword."""
+    side_by_side = False
+    """Whether it translates several batches at a time, a thread each."""
+    counted: re.Pattern[str]
+    """Finds the number of parameters in the log of its training."""
 
     def __init__(self, python: Path) -> None:
         self.python = python
@@ -61,7 +91,7 @@ class Toolkit(ABC):
 
     @abstractmethod
     def prepare(self, folder: Path, task: Task, corpus: Path) -> None:
-        """Write what runs need into `folder`; corpus + ".de" and ".en" hold a sentence a line, in words."""
+        """Write settings into `folder`; corpus + ".de" and ".en" hold a sentence a line, in words."""
 
     @abstractmethod
     def command(self, folder: Path, updates: int, log_every: int, run: Path) -> list[str]:
@@ -69,4 +99,41 @@ class Toolkit(ABC):
 
     @abstractmethod
     def readings(self, output: str, run: Path) -> list[Reading]:
-        """What the log of a finished run says."""
+        """The lines of the log of a run."""
+
+    def make(self, folder: Path, task: Task, corpus: Path, request: Request) -> int:  # noqa: ARG002
+        """Make a model in `folder`, by one update of the toolkit's own training; gives its parameters."""
+        self.prepare(folder, task, corpus)
+        (folder / "run").mkdir()
+        found = self.counted.search(printed(self.making_command(folder), folder))
+        if found is None:
+            sys.exit(f"error: {self.name}: the log of its training does not give the number of parameters")
+        return int(found[1].replace(",", ""))
+
+    def making_command(self, folder: Path) -> list[str]:
+        """The command that leaves a model in the folder `run`."""
+        return self.command(folder, 1, 1, folder / "run")
+
+    @abstractmethod
+    def translate(self, folder: Path, text: Path, output: Path, request: Request) -> list[str]:
+        """The command that translates `text` in the default format; it gets the text as its input, too."""
+
+    def translations(self, output: Path, log: str) -> list[str]:  # noqa: ARG002
+        """The translations, a line for each sentence: from the file, or from what the command printed."""
+        return output.read_text().splitlines()
+
+
+def printed(command: Sequence[str], folder: Path) -> str:
+    """The output and errors of a command that is run in `folder`."""
+    run = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        check=False,
+    )
+    if run.returncode:
+        sys.exit(f"error: {' '.join(command)} failed (status {run.returncode}):\n{run.stdout[-3000:]}")
+    return run.stdout

@@ -5,13 +5,23 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from peers.base import Reading, Task, Toolkit
+from peers.base import Format, Reading, Request, Task, Toolkit, printed
+
+from deepwire.checkpoint.model_path import find_model
+from deepwire.checkpoint.store import parameter_count
 
 
 class Deepwire(Toolkit):
     """As it is by default, with as many processes as it chooses."""
 
     name = "deepwire"
+    formats = (
+        Format("auto"),
+        Format("fp32", ("--precision", "fp32")),
+        Format("int8", ("--precision", "int8")),
+    )
+    end_step = 1
+    side_by_side = True
     settings: tuple[str, ...] = ()
     version_code = "import deepwire, torch; print(deepwire.__version__, 'torch', torch.__version__)"
 
@@ -60,6 +70,23 @@ class Deepwire(Toolkit):
             Reading(record["update"], record["seconds"], record["target_tokens"])
             for record in records
             if record["kind"] == "train"
+        ]
+
+    def make(self, folder: Path, task: Task, corpus: Path, request: Request) -> int:
+        """The limits of length are settings of the model."""
+        self.prepare(folder, task, corpus)
+        limits = (f"min_length={request.length}", "max_length_ratio=0", f"max_length_extra={request.length}")
+        settings = (*limits, "length_penalty=0")
+        printed([*self.making_command(folder), *(f"decoding.{each}" for each in settings)], folder)
+        return parameter_count(find_model(str(folder / "run")))
+
+    def translate(self, folder: Path, text: Path, output: Path, request: Request) -> list[str]:
+        # Subwords of a batch count with the end of each sentence and once for each hypothesis.
+        tokens = request.batch * (request.length + 1) * request.beam
+        return [
+            *(str(self.python), "-m", "deepwire", "translate", str(folder / "run"), "--quiet"),
+            *("--input", str(text), "--output", str(output), "--threads", str(request.threads)),
+            *("--beam", str(request.beam), f"batch_tokens={tokens}"),
         ]
 
 

@@ -1,4 +1,4 @@
-"""fairseq 0.12.2, as its users run it: fairseq-preprocess and fairseq-train."""
+"""fairseq 0.12.2, as its users run it: fairseq-preprocess, fairseq-train, fairseq-interactive."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ import subprocess
 from datetime import datetime
 from pathlib import Path
 
-from peers.base import Reading, Task, Toolkit
+from peers.base import Reading, Request, Task, Toolkit
 
 LAUNCHER = Path(__file__).parent / "inside" / "fairseq_launcher.py"
 # The launcher's log: 2026-01-31 12:00:00,123 | train_inner | {"epoch": 1, ..., "wpb": "3801.2", ...
 _LINE = re.compile(r"^([\d-]+ [\d:]+,\d+) \| train_inner \| (\{.*\})$", re.MULTILINE)
+# H-0	-1.234	a translation
+_HYPOTHESIS = re.compile(r"^H-\d+\t\S+\t(.*)$", re.MULTILINE)
+# Lines that are read before the first batch is made: all.
+_BUFFER = 1_000_000
 
 
 class Fairseq(Toolkit):
     name = "fairseq"
+    end_step = 1
+    counted = re.compile(r"num\. trained: ([\d,]+)")
     version_code = (
         "import importlib.metadata as m, torch; print(m.version('fairseq'), 'torch', torch.__version__)"
     )
@@ -74,3 +80,25 @@ class Fairseq(Toolkit):
             stamp = datetime.strptime(when, "%Y-%m-%d %H:%M:%S,%f").timestamp()
             found.append(Reading(update, stamp, tokens))
         return found
+
+    def make(self, folder: Path, task: Task, corpus: Path, request: Request) -> int:
+        """Parameters are counted without the second copy of the encoder's, for torch's fused layer."""
+        attention = 4 * (task.d_model + 1) * task.d_model
+        feed_forward = 2 * task.d_model * task.d_ffn + task.d_model + task.d_ffn
+        return super().make(folder, task, corpus, request) - task.layers * (attention + feed_forward)
+
+    def making_command(self, folder: Path) -> list[str]:
+        return [each for each in super().making_command(folder) if each != "--no-save"]
+
+    def translate(self, folder: Path, text: Path, output: Path, request: Request) -> list[str]:  # noqa: ARG002
+        return [
+            *(str(self.python), str(LAUNCHER), "interactive", str(folder / "binarized")),
+            *("--path", str(folder / "run" / "checkpoint_last.pt"), "--input", str(text), "--cpu"),
+            *("--beam", str(request.beam), "--batch-size", str(request.batch), "--buffer-size", str(_BUFFER)),
+            # Limits without the end, which is a step of its own.
+            *("--min-len", str(request.length), "--max-len-a", "0", "--max-len-b", str(request.length)),
+            "--unnormalized",
+        ]
+
+    def translations(self, output: Path, log: str) -> list[str]:  # noqa: ARG002
+        return _HYPOTHESIS.findall(log)

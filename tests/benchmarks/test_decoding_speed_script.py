@@ -80,9 +80,9 @@ def test_every_format_that_pays_here_is_measured(capsys: pytest.CaptureFixture[s
         "length_penalty": 0.0,
         "shortest": 4,
         "longest": 4,
-        "shortlist": "",
+        "shortlist": 0,
     }
-    few: decoding_speed.Job = {**job, "shortlist": "12"}
+    few: decoding_speed.Job = {**job, "shortlist": 12}
     for name, each_job in [("fp32", few), *((name, job) for name in others)]:
         decoding_speed.work(each_job, name)
         results = json.loads(capsys.readouterr().out)["results"]

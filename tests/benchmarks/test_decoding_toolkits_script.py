@@ -9,79 +9,34 @@ from pathlib import Path
 import decoding_toolkits
 import pytest
 from decoding_toolkits import Entry, Round, as_table
-from peers.base import Task
-from peers.decoding.base import Decoder, Request
-from peers.decoding.commands import Took, timed
-from peers.decoding.deepwire_cli import DeepwireDecoder
-from peers.decoding.words import write_corpus, write_sentences
+from peers.base import Request, Task, Toolkit
+from peers.deepwire_cli import Deepwire
+from training_speed import PEERS
 
 TASK = Task("small", layers=1, d_model=16, d_ffn=32, heads=2, vocabulary=50)
 REQUEST = Request(beam=3, batch=7, length=11, threads=2)
 PYTHON = Path("python")
 
 
-@pytest.mark.parametrize("kind", decoding_toolkits.DECODERS.values(), ids=lambda kind: kind.trainer.name)
-def test_beam_batch_and_length_reach_every_peer(kind: type[Decoder], tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "joey.yaml").write_text('{"data": {}}')
-    command = kind(PYTHON).command(tmp_path, Path("text"), Path("output"), REQUEST)
-    written = "".join(path.read_text() for path in tmp_path.glob("*.yaml"))
-    everything = f"{written} {' '.join(command)}".replace(str(tmp_path), "")
-    for number in (REQUEST.beam, REQUEST.batch, REQUEST.length):
-        assert str(number) in everything, number
+@pytest.mark.parametrize("kind", [Deepwire, *(kind for kind, _ in PEERS)], ids=lambda kind: kind.name)
+def test_beam_batch_and_length_reach_every_toolkit(kind: type[Toolkit], tmp_path: Path) -> None:
+    command = " ".join(kind(PYTHON).translate(tmp_path, Path("text"), Path("output"), REQUEST))
+    batch = REQUEST.batch * (REQUEST.length + 1) * REQUEST.beam if kind is Deepwire else REQUEST.batch
+    for number in (REQUEST.beam, batch, *([] if kind is Deepwire else [REQUEST.length])):
+        assert str(number) in command.replace(str(tmp_path), ""), number
 
 
 def test_every_word_is_trained_on_and_the_first_sentences_stay_the_same(tmp_path: Path) -> None:
-    corpus = write_corpus(TASK, 4, tmp_path)
+    corpus = decoding_toolkits.write_corpus(TASK, 4, tmp_path)
     words = set(Path(f"{corpus}.de").read_text().split())
     assert len(words) == TASK.vocabulary - 4
     assert words == set(Path(f"{corpus}.en").read_text().split())
     for count in (2, 5):
-        write_sentences(TASK, count, 4, tmp_path / f"{count}")
+        decoding_toolkits.write_sentences(TASK, count, 4, tmp_path / f"{count}")
     few, many = ((tmp_path / name).read_text().splitlines() for name in ("2", "5"))
-    assert (len(few), len(many)) == (2, 5)
     assert few == many[:2]
+    assert len(many) == 5
     assert all(len(line.split()) == 4 and words.issuperset(line.split()) for line in many)
-
-
-def steady(count: int) -> Took:
-    """Five seconds for the start, then a hundred sentences a second with two threads."""
-    return Took(5 + count / 100, 2 * count / 100)
-
-
-class Steady(decoding_toolkits.Comparison):
-    """All toolkits are alike."""
-
-    def run(self, row: decoding_toolkits.Row, count: int) -> Took:
-        return steady(count)
-
-
-def test_start_up_does_not_count_and_a_round_is_long_enough(tmp_path: Path) -> None:
-    comparison = Steady(tmp_path, TASK, REQUEST)
-    decoder = DeepwireDecoder(PYTHON)
-    row = decoding_toolkits.Row(decoder, decoder.formats[0])
-    more = comparison.enough(row, seconds=10.0)
-    assert 750 <= more <= 2000
-    assert comparison.round(row, more).rate == pytest.approx(100)
-
-
-class HeldUp(Steady):
-    """Its first start takes a minute."""
-
-    starts = 0
-
-    def run(self, row: decoding_toolkits.Row, count: int) -> Took:
-        self.starts += 1
-        took = steady(count)
-        return took if self.starts > 1 else took._replace(seconds=took.seconds + 60)
-
-
-def test_a_round_whose_start_was_held_up_is_measured_again(tmp_path: Path) -> None:
-    comparison = HeldUp(tmp_path, TASK, REQUEST)
-    decoder = DeepwireDecoder(PYTHON)
-    row = decoding_toolkits.Row(decoder, decoder.formats[0])
-    assert comparison.round(row, 1000).rate == pytest.approx(100)
-    assert comparison.starts == 4
 
 
 def test_the_table_compares_with_its_first_row() -> None:
@@ -95,17 +50,20 @@ def test_the_table_compares_with_its_first_row() -> None:
 
 @pytest.mark.slow
 def test_the_script_with_deepwire_alone(monkeypatch, tmp_path: Path) -> None:
-    small = ("--task", "tiny", "--batch", "2", "--length", "3", "--rounds", "1", "--seconds", "0.04")
+    """Five seconds for the start, then a hundred sentences a second: start-up does not count."""
+    small = ("--task", "tiny", "--batch", "2", "--length", "3", "--rounds", "1", "--sentences", "4")
     where = ("--threads", "2", "--peers", str(tmp_path / "none"), "--results", str(tmp_path / "results"))
     monkeypatch.setattr(sys, "argv", ["decoding_toolkits.py", *small, *where, "--only", "deepwire"])
     # The script changes them for the commands that it runs; what is set here is put back.
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setattr("signal.signal", lambda *_: None)
+    timed = decoding_toolkits.timed
 
-    def run(command: list[str], text: Path, log: Path, folder: Path) -> Took:
+    def run(command: list[str], text: Path, log: Path, folder: Path) -> tuple[float, float]:
         timed(command, text, log, folder)
-        return steady(len(text.read_text().splitlines()))
+        count = len(text.read_text().splitlines())
+        return 5 + count / 100, 2 * count / 100
 
     monkeypatch.setattr(decoding_toolkits, "timed", run)
     decoding_toolkits.main()

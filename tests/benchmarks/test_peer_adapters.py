@@ -10,9 +10,7 @@ import training_speed
 from peers.base import TASKS, Task
 from peers.eole import Eole, EoleBfloat16
 from peers.fairseq import Fairseq
-from peers.joeynmt import JoeyNMT
 from peers.marian import Marian, MarianBfloat16
-from peers.opennmt import OpenNMT
 
 PYTHON = Path("python")
 STEPS = """\
@@ -40,9 +38,7 @@ def corpus(tmp_path: Path) -> Path:
     return tmp_path / "train"
 
 
-@pytest.mark.parametrize(
-    ("toolkit", "log"), [(OpenNMT, STEPS), (Eole, STEPS), (Fairseq, FAIRSEQ), (Marian, MARIAN)]
-)
+@pytest.mark.parametrize(("toolkit", "log"), [(Eole, STEPS), (Fairseq, FAIRSEQ), (Marian, MARIAN)])
 def test_a_log_gives_updates_seconds_and_tokens(toolkit, log: str, tmp_path: Path) -> None:
     first, second = toolkit(PYTHON).readings(log, tmp_path)
     assert (first.update, second.update) == (5, 10)
@@ -50,7 +46,7 @@ def test_a_log_gives_updates_seconds_and_tokens(toolkit, log: str, tmp_path: Pat
     assert second.target_tokens - first.target_tokens == 5 * 4000
 
 
-@pytest.mark.parametrize("toolkit", [OpenNMT, Eole, EoleBfloat16, JoeyNMT, Marian, MarianBfloat16])
+@pytest.mark.parametrize("toolkit", [Eole, EoleBfloat16, Marian, MarianBfloat16])
 @pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
 def test_settings_name_the_task_and_the_command_the_updates(
     toolkit, task: Task, corpus: Path, tmp_path: Path
@@ -67,17 +63,6 @@ def test_settings_name_the_task_and_the_command_the_updates(
     for number in (*numbers, 1234, 617):
         assert str(number) in everything, number
     assert str(corpus) in everything
-
-
-@pytest.mark.parametrize(("updates", "log_every"), [(12, 6), (1, 1), (10, 3)])
-def test_joeynmt_never_validates(updates: int, log_every: int, corpus: Path, tmp_path: Path) -> None:
-    """It refuses an interval that is no multiple of that of its log."""
-    peer = JoeyNMT(PYTHON)
-    peer.prepare(tmp_path, TASKS["small"], corpus)
-    peer.command(tmp_path, updates, log_every, run=tmp_path)
-    interval = json.loads((tmp_path / "joey.yaml").read_text())["training"]["validation_freq"]
-    assert interval % log_every == 0
-    assert interval > updates
 
 
 def test_peers_in_bfloat16_say_so(corpus: Path, tmp_path: Path) -> None:

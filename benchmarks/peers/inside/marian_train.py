@@ -1,9 +1,10 @@
-"""Train MarianMTModel of transformers on words: python marian_train.py SETTINGS.json, in its environment.
+"""Train MarianMTModel of transformers on words: python marian_train.py SETTINGS.json [FOLDER].
 
 transformers has no training command for translation from scratch; its documents show its Trainer, which
 batches by sentences. This loop batches by tokens, as the other toolkits do, and uses what its documents name
 as fastest on a CPU: fused attention, torch's fused AdamW, bfloat16 autocast where asked for, sentences
-grouped by length. Prints update, time and target tokens as JSON lines.
+grouped by length. Prints update, time and target tokens as JSON lines. With FOLDER the model is saved there
+untrained, its words beside it, and the number of its parameters is printed.
 """
 
 from __future__ import annotations
@@ -32,6 +33,12 @@ def main() -> None:
     numbered = ([[*(ids[word] for word in line), END] for line in side] for side in sides)
     pairs = list(zip(*numbered, strict=True))
     model = MarianMTModel(configuration(settings, len(ids) + FIRST_WORD)).train()
+    if len(sys.argv) > 2:
+        model.save_pretrained(sys.argv[2])
+        Path(sys.argv[2], "words.json").write_text(json.dumps(ids))
+        # Sinusoidal positions are parameters there, but are not trained.
+        print("parameters:", sum(each.numel() for each in model.parameters() if each.requires_grad))
+        return
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.998), weight_decay=0, fused=True)
     bfloat16 = settings["precision"] == "bf16"
     tokens, batches = 0, batched(pairs, settings["batch_tokens"])

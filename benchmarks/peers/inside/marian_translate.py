@@ -1,6 +1,6 @@
 """Translate words with a MarianMTModel: python marian_translate.py FOLDER TEXT OUTPUT, in its environment.
 
-The folder is one that marian_new.py wrote. transformers has no command that translates files; its documents
+The folder is one that marian_train.py wrote. transformers has no command that translates files; its documents
 show generate() on batches. Sentences are taken in the order of length, and nothing but the translations is
 asked for.
 """
