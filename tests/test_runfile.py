@@ -172,26 +172,6 @@ def test_numbers_of_numpy_are_numbers() -> None:
 # Lines with a setting in vain end in a star.
 IDLE = [
     """
-model:
-  activation: gelu  # *
-  max_length: 2k  # *
-  encoder:
-    layers: 3
-    connection:
-      type: depth_lstm
-      merge: two  # *
-      gate_scope: model  # *
-    mixer: {type: self_attention, relative: 4, relative_table: full}  # *
-    fusion: {type: groups, probabilities: geometric}  # *
-  decoder:
-    layers: 3
-    mixer: merged_attention
-    connection:
-      type: depth_rnn
-      merge: concat  # *
-      hidden: one_layer
-      hidden_size: 64  # *
-    aggregation: {type: dense, norm: none, embedding_norm: none}  # *
 training:
   schedule: {warmup: 0, initial: 1e-4}  # *
   device: cuda
@@ -205,16 +185,7 @@ data: {source: de, target: en, train: train, valid: valid}
 decoding: {sampling: {}, beam: 8}  # *
 """,
     """
-model:
-  dropout: 0
-  encoder:
-    layers: 2
-    aggregation: {type: dlcl, window_form: initial}  # *
-    mixer: {type: self_attention, relative_table: full}  # *
-  decoder:
-    layers: 3
-    aggregation: {type: dlcl, learned: false, weights: 2}  # *
-    fusion: {type: groups, combine: average, temperature: 2}  # *
+model: {dropout: 0}
 training:
   r_drop: 1  # *
   layer_drop:
@@ -227,17 +198,6 @@ data:
   source: de
   target: en
   train: train
-""",
-    """
-model:
-  encoder:
-    layers: 2
-    connection: pre_norm
-    aggregation: {type: dlcl, embedding_norm: twice}  # *
-  decoder:
-    layers: 2
-    aggregation: {type: dense, norm: before, embedding_norm: twice}  # *
-data: {source: de, target: en, train: train}
 """,
     """
 model: {encoder: {layers: 2, connection: depth_lstm}, decoder: {layers: 2, connection: sdu}}
@@ -306,14 +266,6 @@ def test_only_the_command_line_is_refused_for_what_it_makes_idle(here: Path) -> 
     assert (
         load_run_file("again.yaml", ["training.validation.bleu=false"]).config.training.validation.beam == 4
     )
-    depth = [f"model.{side}.connection=depth_lstm" for side in ("encoder", "decoder")]
-    assert load_run_file("run.yaml", depth).config.model.activation == "gelu"
-    with pytest.raises(
-        UsageError, match=r"^command line: model.activation: 'glu' has no effect: no layer has"
-    ):
-        load_run_file("run.yaml", [*depth, "model.activation=glu"])
-    with pytest.raises(UsageError, match=r"^model: encoder.connection.merge: 'two' has no effect"):
-        deepwire.build({"encoder": {"connection": {"type": "depth_lstm", "merge": "two"}}}, vocabulary_size=9)
 
 
 def test_what_may_change_in_the_middle_of_a_run() -> None:

@@ -61,13 +61,11 @@ def test_sums_are_no_narrower_than_float32(dtype: torch.dtype) -> None:
     [
         ({}, "first", (True, False)),
         ({}, "none", (False, False)),
-        ({"feed_forward_bias": "both"}, "first", (True, True)),
         ({"feed_forward": "normalised"}, "both", (False, False)),
-        ({"feed_forward": "normalised", "feed_forward_bias": "first"}, "none", (True, False)),
     ],
 )
 def test_biases_of_the_network(given: Mapping[str, str], of_model: str, biases: tuple[bool, bool]) -> None:
-    """They follow the model unless the network has a norm or they are given; the gates always have one."""
+    """They follow the model unless the network has a norm; the gates always have one."""
     mixer = mixer_of(AverageAttentionConfig.model_validate(dict(given)), {"bias": {"feed_forward": of_model}})
     network = mixer.feed_forward
     assert network is not None

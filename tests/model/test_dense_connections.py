@@ -17,7 +17,7 @@ CHOICES: list[object] = [
     {"type": "dwa", "dilation": 2, "period": 2},
     {"type": "dwa", "dilation": 3},
     "mudd",
-    {"type": "mudd", "last_expansion": 4, "round_hidden": True},
+    {"type": "mudd", "last_expansion": 4},
     {"type": "mudd", "ways": 4},
 ]
 
@@ -55,11 +55,10 @@ def test_begins_as_the_ordinary_stack(aggregation: object) -> None:
     [
         ("mudd", [2, 3, 4]),
         ({"type": "mudd", "last_expansion": 4}, [2, 3, 16]),
-        ({"type": "mudd", "last_expansion": 16, "round_hidden": True}, [64, 64, 128]),
     ],
 )
 def test_hidden_widths_of_mudd(aggregation: object, hidden: list[int]) -> None:
-    """One unit a vector; behind the last layer, and with the released code's rounding, more."""
+    """One unit a vector; more behind the last layer."""
     shapes = {name: tuple(value.shape) for name, value in aggregation_of(aggregation, 3).named_parameters()}
     assert [shapes[f"makers.{layer}.input"] for layer in range(3)] == [(width, 16) for width in hidden]
 

@@ -9,7 +9,6 @@ from torch import Tensor
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
-from deepwire.model.connections.laurel import LAuReLConfig
 from deepwire.model.context import Context
 
 SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
@@ -133,9 +132,3 @@ def test_weights_for_analyses() -> None:
     assert torch.allclose(weights.values, torch.stack((branch, 1 - branch)), atol=1e-6)
     assert weights.columns[:3] == ("1 mixer", "1 cross", "1 feed_forward")
     assert not build_model(config_of(CHOICES[2]), 23, 23).decoder.depth_weights()
-
-
-def test_no_weights_begin_where_there_are_none() -> None:
-    settings = {"weights": "none", "rank": 3}
-    assert [name for name, _ in LAuReLConfig.model_validate(settings).unused_settings()] == ["initial"]
-    assert not list(LAuReLConfig().unused_settings())

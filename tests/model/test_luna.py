@@ -141,13 +141,6 @@ def test_the_state_does_not_grow_and_long_targets_agree() -> None:
     assert shapes == [(1, 4, 4, 3), (1, 4, 3, 4)] * 3
 
 
-def test_a_length_that_comes_from_the_encoder_is_unused() -> None:
-    config = ModelConfig.model_validate({"encoder": LUNA, "decoder": UNTIED})
-    assert dict(config.unused_settings())["decoder.mixer.length"]
-    alone = ModelConfig.model_validate({"decoder": UNTIED})
-    assert "decoder.mixer.length" not in dict(alone.unused_settings())
-
-
 @pytest.mark.parametrize(
     ("encoder", "decoder"),
     [

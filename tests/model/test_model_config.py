@@ -13,7 +13,6 @@ from deepwire.model.config import ModelConfig
 
 GROUPS = {"type": "groups"}
 LSTM = {"type": "depth_lstm"}
-ONE = {**LSTM, "share": "all", "hidden_scope": "model"}
 DLCL = {"type": "dlcl"}
 
 
@@ -30,10 +29,6 @@ DLCL = {"type": "dlcl"}
             {"decoder": {"connection": {**LSTM, "share": "none", "gate_scope": "model"}}},
             "share: gates or all",
         ),
-        (
-            {"decoder": {"connection": {**LSTM, "hidden_scope": "model"}}},
-            "hidden_scope: model needs share: all",
-        ),
         ({"encoder": {"connection": {**LSTM, "hidden_size": 25}}}, "even with GLU, not 25"),
         ({"feed_forward": 25, "decoder": {"connection": "depth_rnn"}}, "even with GLU, not 25"),
         (
@@ -42,13 +37,6 @@ DLCL = {"type": "dlcl"}
                 "decoder": {"connection": {**LSTM, "gate_scope": "model"}},
             },
             "gate_scope: model needs the same forget_bias",
-        ),
-        (
-            {
-                "encoder": {"connection": {**ONE, "hidden": "gelu"}, "size": {"feed_forward": 64}},
-                "decoder": {"connection": ONE},
-            },
-            "hidden_scope: model needs the same hidden and hidden_size",
         ),
         ({"encoder": {"aggregation": {**DLCL, "weights": 5}}}, "5 weights do not divide the width 512"),
         ({"encoder": {"aggregation": {**DLCL, "weights": 0}}}, "at least 1, not 0"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from deepwire.config.settings_reader import from_mapping
-from deepwire.config.unused_settings import canonical_settings
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
 from deepwire.model.kv_cache import KeyValueCache
@@ -63,7 +62,6 @@ def test_a_record_says_the_list() -> None:
         (["gla", "glaa"], r"^model: decoder.mixer.1: must be .* \(did you mean gla\?\)$"),
         (["gla", {"type": "gla", "headz": 2}], "decoder.mixer.1.headz: unknown key"),
         (["gla", {"type": "gla", "heads": "x"}], "decoder.mixer.1.heads: must be a whole number, not 'x'"),
-        (["gla", {"type": "self_attention", "relative_values": True}], "relative_values: true has no effect"),
     ],
     ids=str,
 )
@@ -71,12 +69,3 @@ def test_a_mistake_in_the_list_is_told_in_its_place(mixers: list[object], messag
     """One line."""
     with pytest.raises(UsageError, match=message):
         from_mapping(ModelConfig, {"decoder": {"mixer": mixers}}, "model")
-
-
-def test_what_a_mixer_of_the_list_does_not_use_makes_no_other_model() -> None:
-    """Settings that mean the same are the same."""
-    plain, other = (
-        ModelConfig.model_validate({"decoder": {"mixer": ["gla", {"type": "self_attention", **more}]}})
-        for more in ({}, {"relative_values": True})
-    )
-    assert canonical_settings(plain) == canonical_settings(other)

@@ -23,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+Removed = Mapping[str, tuple[object, ...]]
 UnusedSettings = Iterator[tuple[str, str]]
 """Settings that change nothing beside the other settings: the dotted key below a section, and the reason."""
 
@@ -37,7 +38,7 @@ class Section(BaseModel):
     written_as: ClassVar[tuple[object, ...]] = ()
     """Types of plain values that may stand for the mapping in a run file, for its JSON Schema."""
 
-    removed: ClassVar[Mapping[str, tuple[object, ...]]] = {}
+    removed: ClassVar[Removed] = {}
     """Settings of earlier versions, with the values that left them unused: with these they may stand."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)

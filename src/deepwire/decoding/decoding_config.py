@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from deepwire.config.counts import Count
-from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
+from deepwire.config.section import MAY_CHANGE, Removed, Section, UnusedSettings
 from deepwire.errors import UsageError
 
 LengthPenaltyForm = Literal["gnmt", "average"]
@@ -67,7 +67,7 @@ class AlignmentConfig(Section):
     Machine Translation, section 3.1).
     """
 
-    removed: ClassVar[Mapping[str, tuple[object, ...]]] = {"units": ("words",)}
+    removed: ClassVar[Removed] = {"units": ("words",)}
 
     layer: int | None = Field(
         None,

@@ -200,12 +200,6 @@ class StackConfig(Section):
             self.mixer.check_sublayer(told)
             self.mixer.check(told)
 
-    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
-        """Settings of the sockets that change nothing in such a stack."""
-        for name, socket in self.sockets().items():
-            for key, reason in socket.unused_settings_in(spec):
-                yield f"{name}.{key}", reason
-
 
 Architecture = Literal["encoder_decoder", "decoder_only"]
 
@@ -415,23 +409,9 @@ class ModelConfig(SublayerConfig):
             raise ValueError(f"share_layers needs the same {' and '.join(differing)} in encoder and decoder")
 
     def unused_settings(self) -> UnusedSettings:
-        """Settings that no part of the model asks for."""
-        stacks, specs = {side: self.stack(side) for side in self.sides}, self.specs()
+        """An encoder beside a decoder that is alone."""
         if self.is_decoder_only:
             yield "encoder", "architecture: decoder_only has a decoder alone; set model.decoder"
-        else:
-            yield "source_loss", "the encoder of architecture: encoder_decoder predicts nothing"
-        for side, stack in stacks.items():
-            for key, reason in stack.unused_settings_in(specs[side]):
-                yield f"{side}.{key}", reason
-        if not any(
-            stack.mixer.has_feed_forward or {"feed_forward", "inner_feed_forward"} & {*specs[side].sublayers}
-            for side, stack in stacks.items()
-        ):
-            for key in ("activation", "bias.feed_forward"):
-                yield key, "no layer has a feed-forward sub-layer"
-        if not any((stack.positions or self.positions).has_rows for stack in stacks.values()):
-            yield "max_length", "only learned positions have so many rows; others know no limit"
 
     def initialization_left_out(self) -> str | None:
         """A message where the initialization of a connection is not used; None elsewhere."""

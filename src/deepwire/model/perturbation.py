@@ -7,15 +7,14 @@ are disturbed: never padding, the symbols of begin and end, or the tag of a lang
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from deepwire.config.counts import Positive, Probability
-from deepwire.config.section import NumberSection, Section
-from deepwire.ops.pair_loss import StopGradient
+from deepwire.config.section import NumberSection, Removed, Section
 
 
 class NoiseConfig(NumberSection):
@@ -70,14 +69,11 @@ class SimCutConfig(NumberSection):
     written_as = (Positive,)
     plain_sets = ("alpha",)
     no_number = "a number is the weight alpha, above 0, not {}; null: no second pass"
+    removed: ClassVar[Removed] = {"stop_gradient": ("none",)}
 
     alpha: Positive = Field(default=3.0, description="weight of the divergence of the second pass")
     p_cut: float = Field(
         default=0.05, gt=0, lt=1, description="probability that the embedding of a word is zero there"
-    )
-    stop_gradient: StopGradient = Field(
-        default="none",
-        description="the pass that learns nothing from the divergence: none (the paper), plain or cut",
     )
 
 

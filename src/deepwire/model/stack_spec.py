@@ -11,7 +11,7 @@ from torch import nn
 
 from deepwire.config.choice import Choice
 from deepwire.config.counts import Probability
-from deepwire.config.section import NumberSection, UnusedSettings
+from deepwire.config.section import NumberSection
 from deepwire.model.embedding import RotaryConfig
 from deepwire.model.layers import Branch, FeedForward, FeedForwardBias, NormKind, norm_layer
 from deepwire.model.parametrization import UNSCALED, Scaling
@@ -169,13 +169,13 @@ class StackSpec:
         """
         return Branch(self.dropout.sublayer, self.scaling.branch)
 
-    def feed_forward_network(self, bias: FeedForwardBias | None = None) -> FeedForward:
-        """A feed-forward network as the model's settings say; `bias` in the place of the model's."""
+    def feed_forward_network(self) -> FeedForward:
+        """A feed-forward network as the model's settings say."""
         return FeedForward(
             self.dim,
             self.feed_forward,
             activation=self.activation,
-            bias=bias or self.feed_forward_bias,
+            bias=self.feed_forward_bias,
             dropout=self.dropout.activation,
             norm=self.norm if self.inner_norm else None,
         )
@@ -195,10 +195,6 @@ class SocketSection(Choice):
 
     def check(self, spec: StackSpec) -> None:
         """Refuse settings that do not fit such a stack, with a `ValueError` that says why."""
-
-    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
-        """Settings that change nothing in such a stack."""
-        return iter(())
 
     def has_norm(self, spec: StackSpec) -> bool:
         """Whether it has norms in such a stack, which may be each target language's own."""

@@ -205,7 +205,7 @@ class TranslationModel(nn.Module, ABC):
             pair = partial(linear_r_drop, alpha=r_drop)
             return self.head.pair_loss(results, output, smoothing, form, pair, languages)
         if sim_cut is not None:
-            cut = partial(linear_sim_cut, alpha=sim_cut.alpha, stop_gradient=sim_cut.stop_gradient)
+            cut = partial(linear_sim_cut, alpha=sim_cut.alpha)
             return self.head.pair_loss(results, output, smoothing, form, cut, languages)
         return self.head.loss(results, output, smoothing, form, languages)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -22,9 +22,6 @@ from deepwire.ops.cross_entropy import (
     scaled,
     smoothing_masses,
 )
-
-StopGradient = Literal["none", "plain", "cut"]
-"""Which of the two passes of SimCut learns nothing from the divergence."""
 
 
 class PairSums(NamedTuple):
@@ -47,7 +44,6 @@ class Terms(NamedTuple):
         target: `[N]`.
         on_target, on_each: Cross-entropy is - on_target log p(y) - on_each sum_v log p(v).
         alpha: Weight of the divergence.
-        stop_gradient: The pass whose distribution is taken as given in the divergence of SimCut.
         weights: How often each token counts, `[N]`; None: once.
     """
 
@@ -56,7 +52,6 @@ class Terms(NamedTuple):
     on_target: float
     on_each: float
     alpha: float
-    stop_gradient: StopGradient
     weights: Tensor | None
 
     def total(self, values: Tensor) -> Tensor:
@@ -99,8 +94,6 @@ def sim_cut(terms: Terms) -> Tensor:
     """
     smoothed, nll = terms.smoothed_and_nll(terms.log_probs[:1])
     plain, cut = terms.log_probs.unbind()
-    plain = plain.detach() if terms.stop_gradient == "plain" else plain
-    cut = cut.detach() if terms.stop_gradient == "cut" else cut
     divergence = terms.total(plain.exp() * (plain - cut))
     return torch.stack([smoothed + terms.alpha * divergence, nll, divergence])
 
@@ -127,7 +120,6 @@ class _Constants(NamedTuple):
     on_target: float
     on_each: float
     alpha: float
-    stop_gradient: StopGradient
     chunk: int
     cast: torch.dtype
     formula: Formula
@@ -143,7 +135,6 @@ def linear_pair_loss(
     alpha: float,
     smoothing: float,
     form: SmoothingForm = "uniform_wrong",
-    stop_gradient: StopGradient = "none",
     weights: Tensor | None = None,
     chunk: int | None = None,
 ) -> PairSums:
@@ -160,7 +151,6 @@ def linear_pair_loss(
         alpha: Weight of the divergence.
         smoothing: The probability mass taken from the true token, at least 0 and below 1.
         form: Who receives that mass, see `deepwire.ops.cross_entropy.linear_cross_entropy`.
-        stop_gradient: See `Terms`.
         weights: How often each token counts in the sums, `[N]`; once without.
         chunk: Tokens taken at a time; chosen by device and vocabulary when None.
 
@@ -170,7 +160,7 @@ def linear_pair_loss(
     on_target, on_each = smoothing_masses(smoothing, form, weight.size(0))
     size = chunk_size(weight) // 2 if chunk is None else chunk
     cast = autocast_types(hidden)[0]
-    constants = _Constants(on_target, on_each, alpha, stop_gradient, size, cast, formula)
+    constants = _Constants(on_target, on_each, alpha, size, cast, formula)
     inputs = (hidden, weight, bias, weights)
     needs = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
     loss, nll, divergence = _LossOfPairs.apply(  # type: ignore[no-untyped-call]
@@ -259,5 +249,5 @@ def _sums(inputs: list[Tensor | None], target: Tensor, constants: _Constants) ->
     if bias is not None:
         logits = logits + bias
     log_probs = logits.log_softmax(-1)
-    on_target, on_each, alpha, stop_gradient, *_ = constants
-    return constants.formula(Terms(log_probs, target, on_target, on_each, alpha, stop_gradient, weights))
+    on_target, on_each, alpha, *_ = constants
+    return constants.formula(Terms(log_probs, target, on_target, on_each, alpha, weights))

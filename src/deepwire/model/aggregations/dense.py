@@ -10,7 +10,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from deepwire.config.section import UnusedSettings
 from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection
 from deepwire.model.aggregations.dlcl import (
     CombinationDropout,
@@ -18,8 +17,6 @@ from deepwire.model.aggregations.dlcl import (
     EmbeddingNorm,
     HistoryNorm,
     Window,
-    norm_of,
-    unused_embedding_norm,
 )
 from deepwire.model.stack_spec import StackSpec
 
@@ -41,10 +38,6 @@ class DenseConfig(AggregationSection):
     )
     window: Window = None
     dropout: CombinationDropout = 0.0
-
-    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
-        """A norm of the embedding where nothing is normalised, a second one where each entry has its own."""
-        yield from unused_embedding_norm(self.embedding_norm, norm_of(self.norm, spec))
 
     def has_norm(self, spec: StackSpec) -> bool:
         """Unless left out."""

@@ -11,7 +11,6 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from deepwire.config.section import UnusedSettings
 from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
 from deepwire.model.context import Context
 from deepwire.model.introspection import DepthWeights, of_layer_inputs
@@ -31,17 +30,6 @@ def norm_of(norm: HistoryNorm, spec: StackSpec) -> Literal["before", "after", "n
     if norm != "auto":
         return norm
     return "after" if spec.norm_style == "output" else "before"
-
-
-def unused_embedding_norm(embedding_norm: EmbeddingNorm, norm: str) -> UnusedSettings:
-    """Any where nothing is normalised, and ``twice`` where it is what ``once`` is."""
-    if norm == "none":
-        yield "embedding_norm", "nothing is normalised with norm: none"
-    elif embedding_norm == "twice" and norm == "before":
-        yield (
-            "embedding_norm",
-            "with norm: before, which pre-norm has, twice is what once is; set norm: after",
-        )
 
 
 class DLCLConfig(AggregationSection):
@@ -71,19 +59,6 @@ class DLCLConfig(AggregationSection):
         description="initial: entries outside start at 0 but are learned, unless softmax (the released code)",
     )
     dropout: CombinationDropout = 0.0
-
-    def unused_settings(self) -> UnusedSettings:
-        """Settings of windows and learning that have no effect."""
-        if self.window is None:
-            yield "window_form", "there is no window"
-        elif self.softmax:
-            yield "window_form", "with softmax a window is always enforced"
-        if not self.learned:
-            yield "weights", "they stay as they begin, all the same, with learned: false"
-
-    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
-        """A norm of the embedding where nothing is normalised, a second one where each entry has its own."""
-        yield from unused_embedding_norm(self.embedding_norm, norm_of(self.norm, spec))
 
     @model_validator(mode="after")
     def _fits(self) -> DLCLConfig:

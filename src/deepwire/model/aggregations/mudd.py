@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from deepwire.config.section import Removed
 from deepwire.model.aggregations.aggregation import (
     Aggregation,
     AggregationSection,
@@ -29,6 +30,7 @@ class MUDDConfig(AggregationSection):
     """Dynamic dense connections; they begin as the ordinary stack."""
 
     has_own_maps: ClassVar[bool] = True
+    removed: ClassVar[Removed] = {"round_hidden": (False,)}
 
     type: Literal["mudd"] = "mudd"
     ways: Literal[1, 4] = Field(
@@ -39,10 +41,6 @@ class MUDDConfig(AggregationSection):
         ge=1,
         le=64,
         description="how many times as wide the hidden layer behind the last layer is (released code: 4)",
-    )
-    round_hidden: bool = Field(
-        False,
-        description="hidden layers become the next wider multiple of 64, in any case wider (released code)",
     )
 
     @property
@@ -108,8 +106,6 @@ class MUDD(Aggregation):
             last = layer == spec.layers - 1
             ways = 1 if last else config.ways
             hidden = ways * (layer + 2) * (config.last_expansion if last else 1)
-            if config.round_hidden:
-                hidden = (hidden // 64 + 1) * 64
             return WeightMaker(spec.dim, layer + 2, ways, hidden)
 
         self.makers = nn.ModuleList(maker(layer) for layer in range(spec.layers))

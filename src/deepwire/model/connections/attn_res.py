@@ -14,6 +14,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from deepwire.config.section import Removed
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import Context
@@ -33,6 +34,7 @@ class AttnResConfig(ConnectionSection):
     # Every sub-layer adds to a source, or is one.
     drops: ClassVar[Droppable] = "sublayers"
     scales_branches: ClassVar[bool] = False
+    removed: ClassVar[Removed] = {"source_eps": (1e-6,)}
 
     type: Literal["attn_res"] = "attn_res"
     block: Literal["auto", "full"] | int = Field(
@@ -53,7 +55,6 @@ class AttnResConfig(ConnectionSection):
         "there is no such number (the paper). With sources: streams and 30 it begins as the residual model; "
         "outputs with a number do not",
     )
-    source_eps: float = Field(1e-6, gt=0, le=0.1, description="epsilon of the RMS norm of sources")
 
     @model_validator(mode="after")
     def _fits(self) -> AttnResConfig:
@@ -114,7 +115,7 @@ class AttnRes(PreNorm):
 
     def __init__(self, config: AttnResConfig, spec: StackSpec) -> None:
         super().__init__(PreNormConfig(), spec)
-        self.block, self.eps = config.block_size(spec), config.source_eps
+        self.block, self.eps = config.block_size(spec), 1e-6
         self.streams = config.sources == "streams"
         # Calls that see the embedding, or the result of a part of an encoder with rounds, and nothing else.
         layers = [-1, *(call.layer for call in self.calls)]

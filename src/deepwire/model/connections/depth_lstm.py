@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from typing import ClassVar, Literal, TypeVar, cast
+from collections.abc import Mapping
+from functools import partial
+from typing import ClassVar, Literal, cast
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from deepwire.config.counts import MAX_SIZE
-from deepwire.config.section import UnusedSettings
+from deepwire.config.section import Removed
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.context import Context
 from deepwire.model.introspection import GateProbe, Place
@@ -28,7 +29,6 @@ Merge = Literal["add", "concat", "two"]
 FirstNorm = Literal["second_attention", "second_layer"]
 HiddenKind = Literal["one_layer", "glu", "gelu"]
 Scope = Literal["stack", "model"]
-M = TypeVar("M", bound=nn.Module)
 
 _GATES = {
     "input": "the unit's hidden state enters the cell",
@@ -152,21 +152,12 @@ class DepthLSTM(DepthRecurrent):
         self.gate_of = list(units) if config.share == "none" else in_layer
         self.hidden_of = in_layer if config.share == "all" else list(units)
 
-        def owned(scope: Literal["gate_scope", "hidden_scope"], number: int, make: Callable[[], M]) -> M:
-            if getattr(config, scope) == "stack":
-                return make()
-            return spec.shared.get(f"{scope}: model", number, make)
-
-        def gates() -> Gates:
-            return Gates(config, spec, self.input_width)
-
-        def hidden() -> Hidden:
-            return Hidden(config, spec, self.input_width)
-
-        self.gates = nn.ModuleList(owned("gate_scope", each, gates) for each in sorted({*self.gate_of}))
-        self.hiddens = nn.ModuleList(
-            owned("hidden_scope", each, hidden) for each in sorted({*self.hidden_of})
+        make = partial(Gates, config, spec, self.input_width)
+        self.gates = nn.ModuleList(
+            make() if config.gate_scope == "stack" else spec.shared.get("gate_scope: model", unit, make)
+            for unit in sorted({*self.gate_of})
         )
+        self.hiddens = nn.ModuleList(Hidden(config, spec, self.input_width) for _ in {*self.hidden_of})
 
     def start(self, x: Tensor, context: Context) -> DepthState:
         """Output and cell of depth 0 are both the embedding (2024, section 2.2)."""
@@ -248,20 +239,9 @@ class DepthRecurrentSection(ConnectionSection):
         "first of the second layer",
     )
 
-    def unused_settings(self) -> UnusedSettings:
-        """The width of a hidden part that has one layer."""
-        if self.hidden == "one_layer":
-            yield "hidden_size", "hidden: one_layer has no width of its own"
-
     def check(self, spec: StackSpec) -> None:
         """A width that a GLU can halve."""
         self.inner_width(spec)
-
-    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
-        """How to merge a single output, and which attention of a layer is the second."""
-        if len(spec.sublayers) == 1:
-            yield "merge", "it joins the two attentions of a decoder layer, and there is only one here"
-            yield "first_norm", "the second attention is that of the second layer where a layer has one"
 
     def inner_width(self, spec: StackSpec) -> int:
         """Width of a hidden part before its activation; `ValueError` where a GLU cannot halve it."""
@@ -282,6 +262,7 @@ class DepthRecurrentSection(ConnectionSection):
 class DepthLSTMConfig(DepthRecurrentSection):
     """Depth-wise LSTM connections."""
 
+    removed: ClassVar[Removed] = {"hidden_scope": ("stack",)}
     type: Literal["depth_lstm"] = "depth_lstm"
     share: Literal["none", "gates", "all"] = Field(
         "gates", description="what the layers of a stack share: nothing, the gates, or gates and hidden"
@@ -289,7 +270,6 @@ class DepthLSTMConfig(DepthRecurrentSection):
     gate_scope: Scope = Field(
         "stack", description="shared gates: one set per stack, or one for encoder and decoder (model)"
     )
-    hidden_scope: Scope = Field("stack", description="the same for a shared hidden part")
     gate_norm: Literal["separate", "joint"] = Field(
         "separate",
         description="statistics of the gates' norm: each its own (Eq. 2-4), or joint (Neutron's cells)",
@@ -301,20 +281,11 @@ class DepthLSTMConfig(DepthRecurrentSection):
         "stack is (the encoder where both share their gates)",
     )
 
-    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
-        """How to merge a single output, and what this stack alone would share with the other."""
-        yield from super().unused_settings_in(spec)
-        for scope in ("gate_scope", "hidden_scope"):
-            if getattr(spec.other_connection, scope, "stack") != "model":
-                yield scope, f"both stacks share only where both have {scope}: model"
-
     @model_validator(mode="after")
     def _scopes_fit(self) -> DepthLSTMConfig:
         if self.gate_scope == "model" and self.share == "none":
             raise ValueError("gate_scope: model needs share: gates or all")
-        if self.hidden_scope == "model" and self.share != "all":
-            raise ValueError("hidden_scope: model needs share: all")
-        if self.merge == "concat" and "model" in (self.gate_scope, self.hidden_scope):
+        if self.merge == "concat" and self.gate_scope == "model":
             raise ValueError(
                 "merge: concat makes the decoder's units wider than the encoder's, so they cannot be "
                 "shared over both stacks (scope: stack)"
@@ -323,18 +294,15 @@ class DepthLSTMConfig(DepthRecurrentSection):
 
     def check(self, spec: StackSpec) -> None:
         """One width, and the same settings, for what both stacks share."""
-        if "model" in (self.gate_scope, self.hidden_scope) and spec.memory_width != spec.dim:
+        if self.gate_scope == "model" and spec.memory_width != spec.dim:
             raise ValueError(
-                "decoder.connection: what both stacks share (scope: model) needs one width, not "
+                "decoder.connection: what both stacks share (gate_scope: model) needs one width, not "
                 f"{spec.memory_width} and {spec.dim}"
             )
         if self.gate_scope == "model":
             settings = self.model_dump(include={"gate_norm", "bias", "forget_bias"})
             spec.shared.agree("gate_scope: model", settings)
-        inner = self.inner_width(spec)
-        if self.hidden_scope == "model":
-            settings = {"hidden": self.hidden, "hidden_size": inner, "bias": self.bias}
-            spec.shared.agree("hidden_scope: model", settings)
+        self.inner_width(spec)
 
     def first_bias(self, spec: StackSpec) -> float:
         """The initial bias of the forget gates of such a stack.

@@ -15,7 +15,6 @@ from torch.nn import functional
 from torch.nn.functional import pad
 
 from deepwire.config.counts import MAX_SIZE
-from deepwire.config.section import UnusedSettings
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import Context
@@ -61,11 +60,6 @@ class LAuReLConfig(ConnectionSection):
                 "weights: none without a rank or earlier inputs is pre_norm; set one, or connection: pre_norm"
             )
         return self
-
-    def unused_settings(self) -> UnusedSettings:
-        """Where no weights begin."""
-        if self.weights == "none":
-            yield "initial", "weights: none learns no weights of branch and stream"
 
     def check(self, spec: StackSpec) -> None:
         """A rank below the width, and inputs before every sub-layer but the first."""

@@ -10,13 +10,14 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import permutations
 from math import factorial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from deepwire.config.section import Removed
 from deepwire.model.connections.connection import Connection, DepthState
 from deepwire.model.connections.lanes import Lanes, LanesSection, LaneWeights, StaticWeights
 from deepwire.model.context import Context
@@ -26,6 +27,8 @@ from deepwire.ops.weighted_sum import mix_positions
 
 DYNAMIC_SCALE, ELSEWHERE = 0.01, -8.0
 """Where the factors of what depends on the text begin, and the logits of all mixes but the identity."""
+EPS = 1e-6
+"""Of Sinkhorn's divisions, the weights with which lanes are read, and the RMS norm of all lanes."""
 
 
 class MHCLiteConfig(LanesSection):
@@ -42,12 +45,10 @@ class MHCLiteConfig(LanesSection):
 class MHCConfig(LanesSection):
     """Lanes mixed by a matrix that Sinkhorn's iterations make doubly stochastic."""
 
+    removed: ClassVar[Removed] = dict.fromkeys(("sinkhorn_eps", "read_eps", "norm_eps"), (EPS,))
     type: Literal["mhc"] = "mhc"
     lanes: int = Field(2, ge=1, le=16, description="lanes as wide as the model")
     rounds: int = Field(20, ge=1, le=1000, description="Sinkhorn's iterations")
-    sinkhorn_eps: float = Field(1e-6, ge=0, le=0.1, description="epsilon of Sinkhorn's divisions")
-    read_eps: float = Field(1e-6, ge=0, le=0.1, description="added to the weights with which lanes are read")
-    norm_eps: float = Field(1e-6, gt=0, le=0.1, description="epsilon of the RMS norm of all lanes")
     end: Literal["sum", "head"] = Field(
         "sum", description="what leaves the stack: the sum of the lanes, or one weighted by the text"
     )
@@ -162,16 +163,16 @@ class SinkhornWeights(ManifoldWeights):
 
     def __init__(self, dim: int, lanes: int, lane: int, config: MHCConfig) -> None:
         mix = torch.full((lanes, lanes), ELSEWHERE).fill_diagonal_(0.0)
-        super().__init__(dim, lanes, lane, mix.flatten(), config.read_eps, config.norm_eps)
-        self.rounds, self.sinkhorn_eps = config.rounds, config.sinkhorn_eps
+        super().__init__(dim, lanes, lane, mix.flatten(), eps=EPS, norm_eps=EPS)
+        self.rounds = config.rounds
 
     def mix(self, logits: Tensor) -> Tensor:
         """C of n^2 logits, row by row."""
-        mix = logits.reshape(*logits.shape[:-1], self.lanes, self.lanes).softmax(-1) + self.sinkhorn_eps
-        mix = mix / (mix.sum(-2, keepdim=True) + self.sinkhorn_eps)
+        mix = logits.reshape(*logits.shape[:-1], self.lanes, self.lanes).softmax(-1) + EPS
+        mix = mix / (mix.sum(-2, keepdim=True) + EPS)
         for _ in range(self.rounds - 1):
-            mix = mix / (mix.sum(-1, keepdim=True) + self.sinkhorn_eps)
-            mix = mix / (mix.sum(-2, keepdim=True) + self.sinkhorn_eps)
+            mix = mix / (mix.sum(-1, keepdim=True) + EPS)
+            mix = mix / (mix.sum(-2, keepdim=True) + EPS)
         return mix
 
 
@@ -191,7 +192,7 @@ class MHC(Lanes):
 
     def __init__(self, config: MHCConfig, spec: StackSpec, lanes: int) -> None:
         super().__init__(config, spec, lanes)
-        self.head = LaneHead(spec.dim, lanes, config) if config.end == "head" else None
+        self.head = LaneHead(spec.dim, lanes) if config.end == "head" else None
 
     def weights_of(self, config: LanesSection, spec: StackSpec, lane: int) -> LaneWeights:
         """The weights of a sub-layer that begins with this lane."""
@@ -216,9 +217,8 @@ class MHC(Lanes):
 class LaneHead(nn.Module):
     """The weights of the lanes in the result of a stack: s(s_1 W RMS(vec H) + c) + eps, in float32."""
 
-    def __init__(self, dim: int, lanes: int, config: MHCConfig) -> None:
+    def __init__(self, dim: int, lanes: int) -> None:
         super().__init__()
-        self.eps, self.norm_eps = config.read_eps, config.norm_eps
         self.projection = nn.Parameter(torch.zeros(lanes, lanes * dim))
         self.base = nn.Parameter(torch.zeros(lanes))
         self.scale = nn.Parameter(torch.full((1,), DYNAMIC_SCALE))
@@ -226,9 +226,9 @@ class LaneHead(nn.Module):
     def forward(self, lanes: Sequence[Tensor]) -> Sequence[Tensor]:
         """One weight `[B, T]` for each lane."""
         with full_precision(lanes[0].device.type):
-            projected = project_lanes(lanes, self.projection, None, self.norm_eps)
-            return (torch.sigmoid(self.scale * projected + self.base) + self.eps).unbind(-1)
+            projected = project_lanes(lanes, self.projection, None, EPS)
+            return (torch.sigmoid(self.scale * projected + self.base) + EPS).unbind(-1)
 
     def static(self) -> Tensor:
         """Weights of a text whose projection is zero, `[n]`."""
-        return torch.sigmoid(self.base) + self.eps
+        return torch.sigmoid(self.base) + EPS

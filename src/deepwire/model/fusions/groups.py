@@ -14,7 +14,6 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.config.section import UnusedSettings
 from deepwire.model.context import Context
 from deepwire.model.fusions.fusion import Fusion, FusionSection, Probabilities
 from deepwire.model.introspection import TARGET_LANGUAGE, DepthWeights, layer_names, single
@@ -53,13 +52,6 @@ class GroupsConfig(FusionSection):
         description="encoder: layer norm of the average (Eq. 2); the paper's text has none where all layers "
         "are one group",
     )
-
-    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
-        """Settings of a mixture where there is none."""
-        if spec.side == "encoder" or self.combine == "average":
-            where = "an encoder" if spec.side == "encoder" else "combine: average"
-            for name in ("probabilities", "temperature"):
-                yield name, f"it is of a decoder's mixture of predictions, and {where} has none"
 
     def check(self, spec: StackSpec) -> None:
         """Groups that fit into the stack, and what only one side has."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 
+from deepwire.config.section import Removed
 from deepwire.model.context import Context
 from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.layers import FeedForward, FeedForwardBias
+from deepwire.model.layers import FeedForward
 from deepwire.model.mixers.mixer import Mixer, MixerSection, State
 from deepwire.model.stack_spec import Side, StackSpec
 from deepwire.ops.dropout import Dropout
@@ -19,6 +20,7 @@ from deepwire.ops.dropout import Dropout
 class AverageAttentionConfig(MixerSection):
     """Average attention (Zhang et al. 2018)."""
 
+    removed: ClassVar[Removed] = {"feed_forward_bias": (None,)}
     type: Literal["average_attention"] = "average_attention"
     sides: ClassVar[frozenset[Side]] = frozenset({"decoder"})
     feed_forward: Literal["plain", "normalised", "none"] = Field(
@@ -26,16 +28,6 @@ class AverageAttentionConfig(MixerSection):
         description="network on the average: plain (the paper), normalised (a norm before its activation: "
         "Neutron's) or none (what the released code and Neutron do unless told otherwise)",
     )
-    feed_forward_bias: FeedForwardBias | None = Field(
-        None,
-        description="biases of that network; by default model.bias.feed_forward, and none if normalised",
-    )
-
-    @model_validator(mode="after")
-    def _bias_has_a_network(self) -> AverageAttentionConfig:
-        if self.feed_forward == "none" and self.feed_forward_bias is not None:
-            raise ValueError("feed_forward_bias means nothing with feed_forward: none; leave it out")
-        return self
 
     @property
     def has_feed_forward(self) -> bool:
@@ -51,19 +43,19 @@ class AverageAttentionConfig(MixerSection):
         if self.feed_forward == "none":
             return AverageAttention(spec, None)
         if self.feed_forward == "plain":
-            return AverageAttention(spec, spec.feed_forward_network(self.feed_forward_bias))
-        return AverageAttention(spec, NormalisedFeedForward(spec, self.feed_forward_bias or "none"))
+            return AverageAttention(spec, spec.feed_forward_network())
+        return AverageAttention(spec, NormalisedFeedForward(spec))
 
 
 class NormalisedFeedForward(FeedForward):
     """drop(W2 drop(act(LN(W1 x)))), the network that Neutron puts on the average."""
 
-    def __init__(self, spec: StackSpec, bias: FeedForwardBias) -> None:
+    def __init__(self, spec: StackSpec) -> None:
         super().__init__(
             spec.dim,
             spec.feed_forward,
             activation=spec.activation,
-            bias=bias,
+            bias="none",
             dropout=spec.dropout.activation,
         )
         self.norm = spec.norm(spec.feed_forward)

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from deepwire.config.counts import MAX_SIZE
-from deepwire.config.section import UnusedSettings
 from deepwire.model.context import Context, Memory
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.embedding import SinusoidalConfig, Sinusoids
@@ -73,11 +72,6 @@ class LunaConfig(MixerSection):
                 "decoder.mixer: luna goes on with the sequence of the encoder's luna, so both have one "
                 f"width, not {spec.dim} and {spec.memory_width}"
             )
-
-    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
-        """The length of a sequence that comes from the encoder."""
-        if self.continues(spec):
-            yield "length", "the decoder goes on with the sequence of the encoder"
 
     def has_norm(self, spec: StackSpec) -> bool:
         """Whether P has norms."""

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationInfo, field_validator
 
-from deepwire.config.section import UnusedSettings
 from deepwire.model.mixers.gla import GLAConfig
 from deepwire.model.mixers.mixer import Mixer, MixerSection
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
@@ -62,12 +61,6 @@ class PerLayerConfig(MixerSection):
         """Refuse a sub-layer that one of them has no place for."""
         for mixer in self.mixers:
             mixer.check_sublayer(self._told(mixer, spec))
-
-    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
-        """Settings without effect in any of them."""
-        for number, mixer in enumerate(self.mixers):
-            for key, reason in mixer.unused_settings_in(spec):
-                yield f"mixers.{number}.{key}", reason
 
     def build(self, spec: StackSpec) -> Mixer:
         """The mixer of the layer."""

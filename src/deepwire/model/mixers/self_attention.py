@@ -10,7 +10,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.config.counts import MAX_SIZE
-from deepwire.config.section import UnusedSettings
 from deepwire.model.context import Context
 from deepwire.model.embedding import RotaryConfig, SinusoidalConfig, Sinusoids
 from deepwire.model.kv_cache import KeyValueCache
@@ -39,14 +38,6 @@ class SelfAttentionSection(MixerSection):
         "compact",
         description="rows of a decoder's tables: compact k + 2 (past only, Neutron), full 2k + 1 (fairseq)",
     )
-
-    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
-        """The form of a table that is not there or has no other form."""
-        if self.relative is None:
-            yield "relative_table", "there is no table without relative"
-            yield "relative_values", "there are no relative positions without relative"
-        elif spec.side == "encoder":
-            yield "relative_table", "an encoder's table always has 2k + 1 rows"
 
     def check(self, spec: StackSpec) -> None:
         """One kind of positions."""
