@@ -38,7 +38,7 @@ def sentences(words: list[str], count: int, seed: int = 1) -> list[str]:
 def report_of(
     pairs: list[tuple[str, str]], labels: tuple[str, str] = ("de", "en"), **settings: Any
 ) -> CheckReport:
-    report = CheckReport(["corpus"], labels, **settings)
+    report = CheckReport({0: "corpus"}, labels, **settings)
     sides = (Texts.of([pair[side].encode() for pair in pairs]) for side in (0, 1))
     report.keep(PairBlock(0, np.arange(1, len(pairs) + 1), *sides))
     return report

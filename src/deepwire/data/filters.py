@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deepwire.data.data_config import FilterConfig, TextConfig
 from deepwire.data.parallel_map import ordered_map
 from deepwire.data.text.corpus import Lines, RawBlock, Reader
-from deepwire.data.text.files import Raw, ReadNotes
+from deepwire.data.text.files import ReadNotes
 from deepwire.data.text.pairs import PairBlock, Texts, is_blank
 
 Digests = NDArray[np.uint64]
@@ -87,6 +87,7 @@ RATIO_FREE_CHARACTERS = 20
 _LETTERS_PER_WIDE = 3
 _WIDE = re.compile("[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]")
 """Ideographs, kana, hangul: each stands for about three letters of an alphabet."""
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 SERIAL_BLOCKS = 96
 """Blocks filtered before worker processes start; about 200,000 pairs, below which they cost more than they
 save."""
@@ -148,7 +149,9 @@ class FilteredBlock:
         pairs: The pairs that are kept.
         digests: `[pairs]`: equal for equal pairs; empty unless asked for.
         notes: Repairs made when reading.
-        context_only: The dropped pairs that are context of later lines; None unless asked for.
+        context_only: The dropped pairs that are context of later lines; None without documents.
+        line_digests: `[lines]`: equal for lines that are equal but for spaces at the ends, 0 for empty ones;
+            None unless digests and documents are asked for.
     """
 
     numbers: NDArray[np.int64]
@@ -157,6 +160,11 @@ class FilteredBlock:
     digests: Digests
     notes: ReadNotes
     context_only: PairBlock | None = None
+    line_digests: Digests | None = None
+
+    def in_context(self, in_front: Digests) -> FilteredBlock:
+        """With digests of pairs together with the line in front; `in_front` `[lines]` has those of lines."""
+        return replace(self, digests=self.digests * _MULTIPLIER + in_front[self.reasons == 0])
 
     def drop(self, chosen: NDArray[np.bool_], reason: int) -> FilteredBlock:
         """The block without the chosen of its pairs."""
@@ -196,19 +204,9 @@ def filter_blocks(
         DataError: A text cannot be read.
         ResourceError: A worker process died.
     """
-    corpora = (reader.blocks() for reader in readers)
-    blocks = chain.from_iterable(map(_with_lines_before, corpora) if digests and documents else corpora)
+    blocks = chain.from_iterable(reader.blocks() for reader in readers)
     arguments = (readers, filters, digests, documents)
     return ordered_map(_BlockFilter, arguments, blocks, serial=SERIAL_BLOCKS)
-
-
-def _with_lines_before(blocks: Iterator[RawBlock]) -> Iterator[RawBlock]:
-    """The blocks of a corpus, each with the last line of the one before."""
-    before: tuple[Raw, ...] = ()
-    for block in blocks:
-        yield block._replace(before=before)
-        last = [raws[-1] for raws in block.files]
-        before = tuple(Raw(raw.data.rpartition(b"\n")[2], raw.too_long, 1) for raw in last)
 
 
 @dataclass
@@ -234,34 +232,22 @@ class _BlockFilter:
             np.arange(lines.first, lines.first + len(reasons)),
             reasons,
             pairs,
-            self._digests_of(block, lines, pairs, kept) if self.digests else digests_of([]),
+            _pair_digests(pairs.source.lines(), pairs.target.lines()) if self.digests else digests_of([]),
             notes,
             _block_of(lines, context_only, block.corpus) if self.documents else None,
+            _line_digests(lines) if self.documents and self.digests else None,
         )
 
-    def _digests_of(
-        self, block: RawBlock, lines: Lines, pairs: PairBlock, kept: NDArray[np.bool_]
-    ) -> Digests:
-        """Digests of the kept pairs; with documents, each pair together with the one before it."""
-        sources, targets = pairs.source.lines(), pairs.target.lines()
-        if self.documents:
-            first = self._line_before(block)
-            before = [
-                (lines.sources[place - 1].strip(), lines.targets[place - 1].strip()) if place else first
-                for place in np.flatnonzero(kept).tolist()
-            ]
-            contexts = ["\n".join((*pair, "")).encode() if any(pair) else b"" for pair in before]
-            sources = [context + source for context, source in zip(contexts, sources, strict=True)]
-        return digests_of([source + b"\n" + target for source, target in zip(sources, targets, strict=True)])
 
-    def _line_before(self, block: RawBlock) -> tuple[str, str]:
-        """The last pair of the block before; two empty strings if there is none."""
-        if not block.before:
-            return "", ""
-        before = RawBlock(block.corpus, block.first - 1, tuple((raw,) for raw in block.before), block.layout)
-        lines = self.readers[block.corpus].parse(before, ReadNotes())
-        # No lines where it is the header of a table.
-        return (lines.sources[0].strip(), lines.targets[0].strip()) if lines.sources else ("", "")
+def _pair_digests(sources: Iterable[bytes], targets: Iterable[bytes]) -> Digests:
+    return digests_of(source + b"\n" + target for source, target in zip(sources, targets, strict=True))
+
+
+def _line_digests(lines: Lines) -> Digests:
+    sides = ([text.strip().encode() for text in side] for side in (lines.sources, lines.targets))
+    sources, targets = sides
+    empty = [not (source or target) for source, target in zip(sources, targets, strict=True)]
+    return np.where(empty, np.uint64(0), _pair_digests(sources, targets))
 
 
 def _block_of(lines: Lines, chosen: NDArray[np.bool_], corpus: int) -> PairBlock:

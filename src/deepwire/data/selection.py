@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -105,7 +105,7 @@ class CheckReport:
     """Counts pairs as they are read and filtered; constant memory.
 
     Args:
-        corpora: The name of each corpus, in the order of `Pair.corpus`.
+        corpora: The name of each corpus, by `Pair.corpus`.
         labels: The source and the target language; text of one side has an empty source language.
         samples: How many random kept pairs to show.
         seed: Chooses the samples.
@@ -114,14 +114,14 @@ class CheckReport:
 
     def __init__(
         self,
-        corpora: Sequence[str],
+        corpora: Mapping[int, str],
         labels: tuple[str, str],
         *,
         samples: int = 5,
         seed: int = 1,
         raw: bool = True,
     ) -> None:
-        self.corpora = [_Corpus(name) for name in corpora]
+        self.corpora = {number: _Corpus(name) for number, name in corpora.items()}
         self.labels = labels
         self.notes = ReadNotes()
         self.dropped: dict[str, _Dropped] = {}
@@ -150,12 +150,12 @@ class CheckReport:
     @property
     def pairs(self) -> int:
         """Pairs read."""
-        return sum(corpus.pairs for corpus in self.corpora)
+        return sum(corpus.pairs for corpus in self.corpora.values())
 
     @property
     def kept(self) -> int:
         """Pairs kept."""
-        return sum(corpus.kept for corpus in self.corpora)
+        return sum(corpus.kept for corpus in self.corpora.values())
 
     def samples(self) -> list[Pair]:
         """A few random kept pairs, the same for the same seed and text."""
@@ -248,7 +248,7 @@ class CheckReport:
             "pairs": self.pairs,
             "kept": self.kept,
             "dropped": dropped,
-            "corpora": [asdict(corpus) for corpus in self.corpora],
+            "corpora": [asdict(corpus) for corpus in self.corpora.values()],
             **sides,
             "repaired": asdict(self.notes),
             "also_in_training": self.also_in_training,
@@ -359,19 +359,16 @@ class Selection:
         self._seen: dict[int, DigestSet] = {}
         self._reports: dict[int, CheckReport] = {}
         self._names: dict[int, str] = {}
-        # The place of each corpus among those of its direction.
-        self._places = [self.directions[:number].count(each) for number, each in enumerate(self.directions)]
         for direction in sorted(set(self.directions)):
-            members = [
-                corpus for corpus, its in zip(corpora, self.directions, strict=True) if its == direction
-            ]
-            source = members[0].source or data.source
-            labels = "" if data.text is not None else source, members[0].target or data.target
+            members = {n: corpora[n] for n, its in enumerate(self.directions) if its == direction}
+            first = next(iter(members.values()))
+            source = first.source or data.source
+            labels = "" if data.text is not None else source, first.target or data.target
             self._names[direction] = role if data.languages is None else f"{role} {'-'.join(labels)}"
             if data.text is None and filters.drop_duplicates:
                 self._seen[direction] = DigestSet()
             self._reports[direction] = CheckReport(
-                [corpus.label for corpus in members],
+                {number: corpus.label for number, corpus in members.items()},
                 labels,
                 samples=samples,
                 seed=seed,
@@ -389,7 +386,7 @@ class Selection:
             DataError: a text cannot be read.
             ResourceError: a helping process died.
         """
-        read = 0
+        read, last = 0, dict[int, Digests]()
         for block in filter_blocks(
             [reader(corpus, self._data, number) for number, corpus in enumerate(self.corpora)],
             self._filters,
@@ -397,6 +394,9 @@ class Selection:
             documents=self._data.context.used,
         ):
             corpus = block.pairs.corpus
+            if block.line_digests is not None:
+                in_front = np.concatenate([last.get(corpus, np.zeros(1, np.uint64)), block.line_digests])
+                block, last[corpus] = block.in_context(in_front[:-1]), in_front[-1:]
             seen = self._seen.get(self.directions[corpus])
             if seen is not None:
                 known = ~seen.add(block.digests)
@@ -411,11 +411,11 @@ class Selection:
 
     def keep(self, pairs: PairBlock) -> None:
         """Counts pairs that were kept."""
-        self._of(pairs.corpus).keep(replace(pairs, corpus=self._places[pairs.corpus]))
+        self._of(pairs.corpus).keep(pairs)
 
     def drop(self, corpus: int, numbers: NDArray[np.int64], reasons: NDArray[np.uint8]) -> None:
         """Counts dropped lines of a corpus; `reasons` are indices of `filters.REASON_NAMES`."""
-        self._of(corpus).drop(self._places[corpus], numbers, reasons)
+        self._of(corpus).drop(corpus, numbers, reasons)
 
     def count_seen(self, corpus: int, digests: Digests, other: Selection) -> None:
         """Counts how many of the pairs that were kept here `other` kept too, in the same direction."""
@@ -429,17 +429,17 @@ class Selection:
 
     def kept(self, corpus: int) -> int:
         """How many pairs of a corpus were kept so far."""
-        return self._of(corpus).corpora[self._places[corpus]].kept
+        return self._of(corpus).corpora[corpus].kept
 
     def lines(self, corpus: int) -> int:
         """How many pairs of a corpus were kept or dropped so far."""
-        return self._of(corpus).corpora[self._places[corpus]].pairs
+        return self._of(corpus).corpora[corpus].pairs
 
     def require_some(self) -> None:
         """Raises a DataError where no pair of a direction can be used."""
         for report in self._reports.values():
             if report.kept == 0:
-                names = ", ".join(corpus.name for corpus in report.corpora)
+                names = ", ".join(corpus.name for corpus in report.corpora.values())
                 raise DataError(
                     f"{names}: none of {counted(report.pairs, report.unit)} can be used",
                     f"most were dropped because {report.main_reason()}; see data.filters",

@@ -261,14 +261,12 @@ class RawBlock(NamedTuple):
         first: Number of the first line, from 1.
         files: The lines in each file of the corpus: as many in all.
         layout: Of a table.
-        before: The line in front of the first, in each file; empty where there is none, or nobody wants it.
     """
 
     corpus: int
     first: int
     files: tuple[tuple[Raw, ...], ...]
     layout: Layout = Layout()
-    before: tuple[Raw, ...] = ()
 
 
 class _Side:
