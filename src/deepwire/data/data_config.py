@@ -14,8 +14,8 @@ from deepwire.data.languages import Direction, Languages, TagPlace, check_langua
 from deepwire.data.vocabulary_config import VocabularyConfig
 
 STDIN = Path("-")
-_OF_PAIRS = ["source_column", "more_references", "alignments", "source", "target", "languages", "directions"]
 
+Column = Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=1)]
 BadUtf8 = Literal["error", "skip", "replace"]
 Role = Literal["train", "valid", "test"]
 
@@ -105,12 +105,12 @@ class CorpusConfig(ShorthandSection):
         default=None,
         description="with data.directions: folder of OPUS-100 as published, with supervised/ in it",
     )
-    source_column: int | str | None = Field(
+    source_column: Column | None = Field(
         default=None,
         description="TSV: column number from 1 (default 1) or a name from the header line; "
         "JSONL: key, `a.b` for a nested one (default: the source language)",
     )
-    target_column: int | str | None = Field(
+    target_column: Column | None = Field(
         default=None,
         description="the same for the target side (TSV default 2; JSONL default: the target language)",
     )
@@ -151,17 +151,10 @@ class CorpusConfig(ShorthandSection):
             raise ValueError(
                 "a corpus needs exactly one of prefix, source_file + target_file, tsv, jsonl, opus100"
             )
-        if self.source_file == STDIN and self.target_file == STDIN:
-            raise ValueError("source_file and target_file cannot both be stdin (-); use tsv: - for pairs")
-        if self.prefix == STDIN:
-            raise ValueError("a prefix cannot be stdin (-); use tsv: - or jsonl: -")
-        if self.more_references and self.prefix is None and self.source_file is None:
-            raise ValueError("more_references need a prefix, or source_file and target_file")
-        if self.more_references and STDIN in (self.source_file, self.target_file, *self.more_references):
-            raise ValueError("stdin (-) is read once, and the source of several references once for each")
-        if self.alignments is not None and self.prefix is None and self.source_file is None:
-            raise ValueError("alignments need a prefix, or source_file and target_file")
-        self._check_columns()
+        if (self.more_references or self.alignments) and self.prefix is None and self.source_file is None:
+            raise ValueError("more_references and alignments need a prefix, or source_file and target_file")
+        if (self.source_column or self.target_column) and self.tsv is None and self.jsonl is None:
+            raise ValueError("source_column and target_column are for tsv and jsonl only")
         self._check_languages()
         return self
 
@@ -176,22 +169,6 @@ class CorpusConfig(ShorthandSection):
         if self.source is not None and self.source == self.target:
             raise ValueError(f"source and target are both {self.source!r}: both sides would be the same text")
 
-    def _check_columns(self) -> None:
-        columns = [column for column in (self.source_column, self.target_column) if column is not None]
-        if columns and self.tsv is None and self.jsonl is None:
-            raise ValueError("source_column and target_column are for tsv and jsonl only")
-        for column in columns:
-            if isinstance(column, int) and column < 1:
-                raise ValueError(f"columns are counted from 1, not {column}")
-            if isinstance(column, int) and self.jsonl is not None:
-                raise ValueError(f"a jsonl column is a key, not the number {column}")
-            if column == "":
-                raise ValueError("a column name cannot be empty")
-        if self.tsv is not None:
-            columns = [self.source_column or 1, self.target_column or 2]
-        if len(columns) == 2 and columns[0] == columns[1]:
-            raise ValueError(f"source_column and target_column are both {columns[0]!r}")
-
     def check_text(self, role: Role, text: TextConfig) -> None:
         """Raise a `ValueError` where this is no text of one side."""
         if self.prefix is None and self.jsonl is None:
@@ -200,9 +177,6 @@ class CorpusConfig(ShorthandSection):
             )
         if self.jsonl is not None and text.unit != "lines":
             raise ValueError(f"{role}: a line of jsonl is a document of its own: set data.text.unit to lines")
-        for name in _OF_PAIRS:
-            if getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{role}: {name} is for pairs of sentences, and this is one text")
 
     @property
     def label(self) -> str:
@@ -312,7 +286,9 @@ class DataConfig(Section):
             if any(corpus.more_references for corpus in corpora) and (role != "test" or self.directions):
                 why = "with directions" if role == "test" else f"in {role}"
                 raise ValueError(f"more_references are for test with source and target, not {why}")
-        self._check_aligned()
+        if self.aligned and (self.directions or self.context.used):
+            asked = "directions" if self.directions else "context"
+            raise ValueError(f"alignments of a corpus and data.{asked} exclude each other")
         if self.text is not None:
             self._check_text(self.text)
         elif self.languages is None:
@@ -321,25 +297,22 @@ class DataConfig(Section):
             self._check_directions(self.languages)
         return self
 
-    def _check_aligned(self) -> None:
-        """They are of pairs as they are written, of one direction."""
-        if self.aligned and (self.directions or self.context.used):
-            asked = "directions" if self.directions else "context"
-            raise ValueError(f"alignments of a corpus and data.{asked} exclude each other")
-
     @property
     def aligned(self) -> bool:
         """Whether some training text comes with alignments."""
         return any(corpus.alignments is not None for corpus in self.train)
 
     def unused_settings(self) -> UnusedSettings:
-        """Settings of pairs, where there is text of one side."""
+        """Settings of pairs, where there is text of one side, and of directions, where there is one."""
         if self.text is not None:
             for name in ("source", "tag", "sampling_temperature", "source_bos"):
                 yield name, "a language model reads one text, and no pairs"
             for name in FilterConfig.model_fields:
                 yield f"filters.{name}", "a language model learns from all of its text"
             yield "vocabulary.joint", "a language model has one text"
+        elif self.directions is None:
+            for name in ("tag", "sampling_temperature", "vocabulary.balance_temperature"):
+                yield name, "there are no data.directions"
 
     def _check_text(self, text: TextConfig) -> None:
         """A language model reads one text, and every word of it."""
@@ -370,10 +343,6 @@ class DataConfig(Section):
             raise ValueError(
                 "source, target, languages, directions and opus100 of a corpus need data.directions"
             )
-        if self.tag != "source" or self.sampling_temperature != 1:
-            raise ValueError("tag and sampling_temperature need directions")
-        if getattr(self.vocabulary, "balance_temperature", 1) != 1:
-            raise ValueError("vocabulary.balance_temperature needs directions")
 
     def _check_directions(self, languages: Languages) -> None:
         if (self.source, self.target) != ("source", "target"):
@@ -401,8 +370,6 @@ def serves(corpus: CorpusConfig, direction: Direction) -> bool:
 
 def _check_many(role: Role, corpus: CorpusConfig, languages: Languages) -> None:
     name = f"{role} {corpus.label}"
-    if STDIN in (corpus.source_file, corpus.target_file, corpus.tsv, corpus.jsonl):
-        raise ValueError(f"{name}: stdin (-) is read once, and directions read a text several times")
     if corpus.source is None and not corpus.is_multi_way:
         raise ValueError(f"{name}: say which languages it holds with source and target")
     for language in (corpus.source, corpus.target, *(corpus.languages or ())):
@@ -411,11 +378,6 @@ def _check_many(role: Role, corpus: CorpusConfig, languages: Languages) -> None:
             raise ValueError(f"{name}: no direction has the language {language!r} (they have {known})")
     for direction in map(Direction.parse, corpus.directions or ()):
         if direction not in languages.directions or not serves(corpus, direction):
-            whose = (
-                "not among its languages"
-                if direction in languages.directions
-                else "not one of data.directions"
-            )
-            raise ValueError(f"{name}: {direction} is {whose}")
+            raise ValueError(f"{name}: {direction} is not among its languages, or not in data.directions")
     if not any(serves(corpus, direction) for direction in languages.directions):
         raise ValueError(f"{name}: none of the directions is between its languages")

@@ -151,7 +151,6 @@ def test_a_missing_file_is_named_with_its_direction(tmp_path: Path, form: str) -
     [
         ({"source": "de"}, "directions stand instead of source and target"),
         ({"train": {"tsv": "t.tsv"}}, "t.tsv: say which languages it holds"),
-        ({"train": {"tsv": "-", "source": "de", "target": "en"}}, "stdin"),
         ({"train": {"prefix": "t", "languages": ["de", "fr"]}}, "none of the directions is between"),
         ({"train": {"prefix": "t", "source": "deutsch", "target": "en"}}, "'deutsch' is not a language tag"),
         ({"train": {"prefix": "t", "source": "de", "target": "en", "languages": ["de", "en"]}}, "either"),
