@@ -13,7 +13,7 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.errors import DataError
-from deepwire.lab.finding import BarChart, HeatMap, LineChart
+from deepwire.lab.finding import BarChart, LineChart
 from deepwire.lab.signals import analyse_gradients
 from deepwire.lab.subject import NotApplicableError
 from deepwire.model.build import build_model
@@ -187,27 +187,6 @@ def test_the_finding_shows_what_was_recorded(train: Trainer) -> None:
     middle = sorted(float(record["encoder.1"]) for record in found)
     assert layers.series[0].y[0] == pytest.approx((middle[2] + middle[3]) / 2)
     assert "6 of its updates" in finding.measured
-
-
-def test_many_layers_are_shown_in_shades(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").mkdir()
-    rows = [
-        {
-            "update": 10 * step,
-            **{f"encoder.{layer}": layer * step for layer in range(1, 21)},
-            "encoder.rest": 7,
-        }
-        for step in range(1, 101)
-    ]
-    (tmp_path / "gradients.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    field, layers = analyse_gradients(str(tmp_path)).figures
-    assert isinstance(field, HeatMap)
-    assert len(field.rows) == 20
-    assert field.columns[:2] == ("10", "30")
-    # Each field is the median of two records.
-    assert field.values[4][:2] == (7.5, 17.5)
-    assert isinstance(layers, LineChart)
-    assert layers.series[0].y[4] == 5 * 50.5
 
 
 def test_what_is_missing_is_said(train: Trainer, tmp_path: Path) -> None:

@@ -79,7 +79,6 @@ def test_gradients_are_those_of_the_loss(make_model: MakeModel) -> None:
     assert result.grad is not None
     real = read.target_input != 0
     assert close(sizes.signals[Signal("decoder", "output gradient", 1)], rms(result.grad, real))
-    assert close(sizes.loss, float(sums.smoothed.detach()) / 5)
 
     model.zero_grad()
     whole = model.loss(read.source, read.target_input, read.target_output, 0.1, "uniform")

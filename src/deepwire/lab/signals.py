@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from deepwire.decoding.model_loading import pick_device
 from deepwire.errors import DataError, UsageError
@@ -24,7 +23,6 @@ from deepwire.lab.finding import (
     Axis,
     Figure,
     Finding,
-    HeatMap,
     LineChart,
     ModelSource,
     Series,
@@ -44,6 +42,7 @@ from deepwire.lab.subject import (
 from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
 from deepwire.model.context import Context
 from deepwire.model.embedding import Embedding
+from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.layer_ownership import evaluating
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
@@ -96,13 +95,11 @@ class SignalSizes:
             depend on the number of sentences.
         parameters: rms of the parameters of each layer, by ``encoder.1``, ``encoder.rest``, ``other``.
         gradients: rms of the gradient of the loss per target token with respect to them.
-        loss: Smoothed loss per target token, nats.
     """
 
     signals: dict[Signal, float] = field(default_factory=dict)
     parameters: dict[str, float] = field(default_factory=dict)
     gradients: dict[str, float] = field(default_factory=dict)
-    loss: float = math.nan
 
 
 def signal_sizes(
@@ -115,13 +112,12 @@ def signal_sizes(
     The model is as it was afterwards, but its parameters have no gradients.
     """
     sums: dict[Signal, SquareSum] = defaultdict(SquareSum)
-    loss, tokens = 0.0, 0
+    tokens = 0
     model.zero_grad()
     with evaluating(model), torch.enable_grad():
         for batch in batches:
-            smoothed, count = _read(model, batch, smoothing, sums)
-            loss, tokens = loss + smoothed, tokens + count
-    sizes = SignalSizes({signal: each.rms for signal, each in sums.items()}, loss=loss / max(tokens, 1))
+            tokens += _read(model, batch, smoothing, sums)
+    sizes = SignalSizes({signal: each.rms for signal, each in sums.items()})
     for name, parameters in layers_of(model):
         of_parameters, of_loss = SquareSum(), SquareSum()
         for parameter in parameters:
@@ -153,8 +149,8 @@ def _read(
     batch: DeviceBatch,
     smoothing: tuple[float, SmoothingForm],
     sums: dict[Signal, SquareSum],
-) -> tuple[float, int]:
-    """Read one batch; returns the summed loss and its target tokens."""
+) -> int:
+    """Read one batch forwards and backwards; returns its target tokens."""
     read = _Pass(model, batch)
     loss = read.model.head.loss(read.results, batch.target_output, *smoothing, batch.languages)
     torch.autograd.backward(loss.smoothed)
@@ -165,7 +161,7 @@ def _read(
         for result in read.results:
             for logits in _logits(read.model, result, read.target_words, batch.languages):
                 sums[Signal("decoder", "logits")].add(logits)
-    return float(loss.smoothed.detach()), int(loss.tokens)
+    return int(loss.tokens)
 
 
 class _Pass:
@@ -182,9 +178,11 @@ class _Pass:
         self._taps = {side: ConnectionTap(stack.connection) for side, stack in stacks.items()}
         tapped = {side: stack.with_parts(connection=self._taps[side]) for side, stack in stacks.items()}
         self.model = model.with_stacks(**tapped)
-        with _memory_of(self.model) as memory:
-            self.results = self.model.decode(batch.source, batch.target_input, languages=batch.languages)
-        self._left: dict[Side, Sequence[Tensor]] = {"encoder": memory, "decoder": self.results}
+        self.results = self.model.decode(batch.source, batch.target_input, languages=batch.languages)
+        self._left: dict[Side, Sequence[Tensor]] = {"decoder": self.results}
+        if isinstance(model, EncoderDecoder):
+            with torch.no_grad():
+                self._left["encoder"] = model.encode(batch.source, languages=batch.languages)[0]
 
     def seen(self) -> Iterator[tuple[Signal, Tensor]]:
         """The signals at the taps and the results of the stacks, at real tokens."""
@@ -192,7 +190,7 @@ class _Pass:
             for kind, number, tensor in tap.seen:
                 yield Signal(side, kind, number), tensor[self.words[side]]
             left = self.target_words if side == "decoder" else self.words[side]
-            for tensor in self._left[side]:
+            for tensor in self._left.get(side, ()):
                 yield Signal(side, "results"), tensor[left]
 
     def gradients(self) -> Iterator[tuple[Signal, Tensor]]:
@@ -278,35 +276,12 @@ def call_names(calls: Sequence[Call]) -> list[str]:
     return names
 
 
-@contextmanager
-def _memory_of(model: TranslationModel) -> Iterator[list[Tensor]]:
-    """A list that receives what the decoder is given of the encoder."""
-    memory: list[Tensor] = []
-
-    def from_encoder(_module: nn.Module, _inputs: object, output: tuple[tuple[Tensor, ...], object]) -> None:
-        memory.extend(output[0])
-
-    def from_transform(_module: nn.Module, _inputs: object, output: tuple[Tensor, ...]) -> None:
-        memory.extend(output)
-
-    if "encoder" not in model.stacks():
-        yield memory
-        return
-    if model.transform is None:
-        handle = model.stack("encoder").register_forward_hook(from_encoder)
-    else:
-        handle = model.transform.register_forward_hook(from_transform)
-    try:
-        yield memory
-    finally:
-        handle.remove()
-
-
 _MICRO_BATCH = 2048
 _SEEDS = 3
 
-Read = Callable[[SignalSizes], float | None]
-Reads = Mapping[float, Read]
+Key = TypeVar("Key")
+Spread = tuple[float, float, float]
+"""Mean, least and most of a size."""
 
 
 def analyse_signal(
@@ -347,7 +322,12 @@ def analyse_signal(
     measured = []
     for model in opened.models:  # one in memory at a time
         measured.append(signal_sizes(model, batches, smoothing))
-    sizes = SizesOfSeeds(model, measured)
+    sizes = SizesOfSeeds(
+        len(measured),
+        _spreads([each.signals for each in measured]),
+        _spreads([each.parameters for each in measured]),
+        _spreads([each.gradients for each in measured]),
+    )
     rows = sum(len(batch.source) for batch in batches)
     return Finding(
         analysis="signal",
@@ -357,8 +337,8 @@ def analyse_signal(
         + (f"; the mean over {len(measured)} seeds, in figures with the range." if len(measured) > 1 else ".")
         + " Gradients of what layers give are those of the loss summed over target tokens, gradients of "
         "parameters those of the loss per target token.",
-        tables=_tables(sizes),
-        figures=_figures(sizes),
+        tables=_tables(model, sizes),
+        figures=_figures(model, sizes),
         notes=_notes(text, model, trained=bool(opened.sources)),
         provenance=provenance(
             opened.sources,
@@ -399,47 +379,33 @@ def _trained(name: str, device: str) -> _Subject:
 
 @dataclass(frozen=True)
 class SizesOfSeeds:
-    """The sizes of models that differ in their seed alone, and one of these models."""
+    """The sizes of `seeds` models that differ in their seed alone, as in `SignalSizes`; finite ones only."""
 
-    model: TranslationModel
-    each: Sequence[SignalSizes]
+    seeds: int
+    signals: Mapping[Signal, Spread]
+    parameters: Mapping[str, Spread]
+    gradients: Mapping[str, Spread]
 
-    def spread(self, read: Read) -> tuple[float, float, float] | None:
-        """Mean, least and most of a size; None where it does not exist or is not finite."""
-        values = [value for sizes in self.each if (value := read(sizes)) is not None]
-        if not values or not all(map(math.isfinite, values)):
-            return None
-        return sum(values) / len(values), min(values), max(values)
-
-    def mean(self, read: Read) -> float | None:
-        """The mean of a size."""
-        spread = self.spread(read)
+    def signal(self, side: Side, kind: str, number: int = 0) -> float | None:
+        """The mean size of a signal."""
+        spread = self.signals.get(Signal(side, kind, number))
         return None if spread is None else spread[0]
 
-    def signal(self, signal: Signal) -> float | None:
-        """The mean size of a signal."""
-        return self.mean(_of_signal(signal))
-
-    def series(self, name: str, reads: Reads) -> Series | None:
-        """A curve with a range over the seeds; None without any value."""
-        spreads = {x: spread for x, read in reads.items() if (spread := self.spread(read)) is not None}
-        if not spreads:
-            return None
+    def series(self, name: str, spreads: Mapping[float, Spread]) -> Series:
+        """A curve with a range over the seeds."""
         mean, low, high = zip(*spreads.values(), strict=True)
-        ranges = {"low": low, "high": high} if len(self.each) > 1 else {}
+        ranges = {"low": low, "high": high} if self.seeds > 1 else {}
         return Series(name=name, x=list(spreads), y=mean, **ranges)
 
 
-def _of_signal(signal: Signal) -> Read:
-    return lambda sizes: sizes.signals.get(signal)
-
-
-def _of_gradient(name: str) -> Read:
-    return lambda sizes: sizes.gradients.get(name)
-
-
-def _of_parameters(name: str) -> Read:
-    return lambda sizes: sizes.parameters.get(name)
+def _spreads(each: Sequence[Mapping[Key, float]]) -> dict[Key, Spread]:
+    """The spread of every size over models."""
+    by_key = {key: [sizes[key] for sizes in each] for key in each[0]}
+    return {
+        key: (sum(values) / len(values), min(values), max(values))
+        for key, values in by_key.items()
+        if all(map(math.isfinite, values))
+    }
 
 
 def _batches(text: TrainingText, tokens: int, device: torch.device) -> list[DeviceBatch]:
@@ -459,15 +425,14 @@ def _past(text: TrainingText, model: TranslationModel) -> str:
     return f"the decoder with {before} as its past"
 
 
-def _tables(sizes: SizesOfSeeds) -> Iterator[Table]:
-    stacks = sizes.model.stacks()
+def _tables(model: TranslationModel, sizes: SizesOfSeeds) -> Iterator[Table]:
     ends = ("token part", "position part", "embedding", "results", "logits")
     yield Table(
         title="Into the stacks and out of them, rms",
         columns=["stack", "tokens", "positions", "embedding", "result", "logits"],
-        rows=[(side, *(sizes.signal(Signal(side, kind)) for kind in ends)) for side in stacks],
+        rows=[(side, *(sizes.signal(side, kind) for kind in ends)) for side in model.stacks()],
     )
-    for side, stack in stacks.items():
+    for side, stack in model.stacks().items():
         names = call_names(stack.calls)
         yield Table(
             title=f"{side.capitalize()}: what each sub-layer reads and gives, rms",
@@ -476,64 +441,59 @@ def _tables(sizes: SizesOfSeeds) -> Iterator[Table]:
                 (
                     call.layer + 1,
                     names[index],
-                    *(sizes.signal(Signal(side, kind, index)) for kind in ("reads", "gives")),
+                    *(sizes.signal(side, kind, index) for kind in ("reads", "gives")),
                 )
                 for index, call in enumerate(stack.calls)
             ],
         )
-    of_no_layer = [name for name in sizes.each[0].parameters if not name.partition(".")[2].isdigit()]
     yield Table(
         title="Parameters of no single layer, rms",
         columns=["part", "parameters", "gradient [nats/token]"],
         rows=[
-            (
-                "embeddings and output"
-                if name == "other"
-                else name.replace(".rest", ", shared and last norm"),
-                sizes.mean(_of_parameters(name)),
-                sizes.mean(_of_gradient(name)),
-            )
-            for name in of_no_layer
+            (_PARTS.get(name, name), spread[0], sizes.gradients[name][0])
+            for name, spread in sizes.parameters.items()
+            if not name.partition(".")[2].isdigit() and name in sizes.gradients
         ],
     )
 
 
-def _figures(sizes: SizesOfSeeds) -> Iterator[LineChart]:
-    stacks = sizes.model.stacks()
-    layers = {side: sorted({call.layer for call in stack.calls}) for side, stack in stacks.items()}
+_PARTS = {
+    "other": "embeddings and output",
+    "encoder.rest": "encoder, shared and last norm",
+    "decoder.rest": "decoder, shared and last norm",
+}
 
-    def of_signals(side: Side, kind: str) -> Reads:
-        return {layer + 1.0: _of_signal(Signal(side, kind, layer)) for layer in layers[side]}
 
-    def of_parameters(side: Side) -> Reads:
-        return {layer + 1.0: _of_gradient(f"{side}.{layer + 1}") for layer in layers[side]}
+def _figures(model: TranslationModel, sizes: SizesOfSeeds) -> Iterator[LineChart]:
+    def of_signals(side: Side, kind: str) -> dict[float, Spread]:
+        return {
+            signal.number + 1.0: spread
+            for signal, spread in sizes.signals.items()
+            if (signal.side, signal.kind) == (side, kind)
+        }
 
+    def of_parameters(side: Side) -> dict[float, Spread]:
+        layers = range(1, model.stack(side).depth + 1)
+        names = {float(layer): f"{side}.{layer}" for layer in layers}
+        return {layer: sizes.gradients[name] for layer, name in names.items() if name in sizes.gradients}
+
+    sides = model.stacks()
     passing = {"into the layer": "enters", "out of the layer": "output"}
-    charts: list[tuple[str, str, str, dict[str, Reads]]] = [
-        (
-            "stream",
-            "Stream into and out of each layer, rms",
-            "",
-            {f"{side}, {name}": of_signals(side, kind) for side in stacks for name, kind in passing.items()},
-        ),
-        (
-            "output-gradients",
-            "Gradient of the summed loss at each layer's output, rms",
-            "nats",
-            {side: of_signals(side, "output gradient") for side in stacks},
-        ),
+    streams = {f"{side}, {name}": of_signals(side, kind) for side in sides for name, kind in passing.items()}
+    outputs = {side: of_signals(side, "output gradient") for side in sides}
+    parameters = {side: of_parameters(side) for side in sides}
+    for name, title, unit, curves in (
+        ("stream", "Stream into and out of each layer, rms", "", streams),
+        ("output-gradients", "Gradient of the summed loss at each layer's output, rms", "nats", outputs),
         (
             "parameter-gradients",
             "Gradient of the loss per token in each layer's parameters, rms",
             "nats/token",
-            {side: of_parameters(side) for side in stacks},
+            parameters,
         ),
-    ]
-    for name, title, unit, curves in charts:
+    ):
         y = Axis(label="rms", unit=unit, log=True)
-        series = [
-            curve for label, reads in curves.items() if (curve := sizes.series(label, reads)) is not None
-        ]
+        series = [sizes.series(label, spreads) for label, spreads in curves.items() if spreads]
         if series:
             yield LineChart(name=name, title=title, x="layer, from the bottom", y=y, series=series)
 
@@ -551,8 +511,6 @@ def _notes(text: TrainingText, model: TranslationModel, *, trained: bool) -> Ite
 
 
 _NORM = Axis(label="gradient norm", unit="nats/token", log=True)  # of the loss; parameters have no unit
-_FEW_LAYERS = 12
-_MAX_COLUMNS = 50
 
 
 def analyse_gradients(run: str) -> Finding:
@@ -581,7 +539,12 @@ def analyse_gradients(run: str) -> Finding:
             Series(name=f"layer {key.partition('.')[2]}", x=updates, y=_norms(records, key)) for key in layers
         ]
         if curves:
-            figures.append(_curves(side, curves) if len(curves) <= _FEW_LAYERS else _field(side, curves))
+            title = f"{side.capitalize()}: gradient norm of each layer"
+            figures.append(
+                LineChart(
+                    name=f"{side}-gradients", title=title, x="update", y=_NORM, series=curves, ordered=True
+                )
+            )
             numbers = [float(key.partition(".")[2]) for key in layers]
             medians.append(Series(name=side, x=numbers, y=[_median(curve.y) for curve in curves]))
     by_layer = LineChart(  # no bars: on a logarithmic scale they begin nowhere
@@ -604,29 +567,6 @@ def analyse_gradients(run: str) -> Finding:
             "of aggregations and fusions are in no layer; the records have them as rest.",
         ),
         provenance=provenance(source_of(run, each.path, {"update": each.update}) for each in newest),
-    )
-
-
-def _curves(side: str, curves: Sequence[Series]) -> LineChart:
-    title = f"{side.capitalize()}: gradient norm of each layer"
-    return LineChart(name=f"{side}-gradients", title=title, x="update", y=_NORM, series=curves, ordered=True)
-
-
-def _field(side: str, curves: Sequence[Series]) -> HeatMap:
-    """Layers over updates in shades, where there are too many layers for lines."""
-    updates = curves[0].x
-    size = math.ceil(len(updates) / _MAX_COLUMNS)
-    begins = range(0, len(updates), size)
-    return HeatMap(
-        name=f"{side}-gradients",
-        title=f"{side.capitalize()}: gradient norm of each layer",
-        caption=f"Each column is the median of {size} records." if size > 1 else "",
-        row_axis="layer",
-        column_axis="update" if size == 1 else "updates from",
-        value=_NORM,
-        rows=[curve.name.removeprefix("layer ") for curve in curves],
-        columns=[f"{updates[begin]:.0f}" for begin in begins],
-        values=[[_median(curve.y[begin : begin + size]) for begin in begins] for curve in curves],
     )
 
 
