@@ -150,7 +150,9 @@ def processes_wanted(config: TrainingConfig, width: int, parameters: Callable[[]
     if config.processes is not None:
         return config.processes
     cores = config.threads or torch.get_num_threads()
-    products = _number_format(config)
+    # As far as it is known without a timing: no thread may start before the fork.
+    fast: Precision = "bf16" if has_fast_bfloat16() else "fp32"
+    products = fast if config.precision == "auto" else config.precision
     usual = usual_micro_batch("cpu", products, width)
     tokens = min(config.micro_batch_tokens or usual, config.batch_tokens)
     threads = max(1, tokens // _A_THREAD)
@@ -159,13 +161,6 @@ def processes_wanted(config: TrainingConfig, width: int, parameters: Callable[[]
         return 1
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(count, 1 + memory // _SHARE // (_BYTES * parameters()))
-
-
-def _number_format(config: TrainingConfig) -> Precision:
-    """The format of products, as far as it is known without a timing: no thread may start before the fork."""
-    if config.precision == "auto":
-        return "bf16" if has_fast_bfloat16() else "fp32"
-    return config.precision
 
 
 class Decisions(BaseModel):

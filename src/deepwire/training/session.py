@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -271,26 +270,12 @@ def training_process(config: TrainingConfig, processes: ProcessGroup) -> Iterato
     Raises:
         UsageError: If the device is not there, or another thread of this process trains.
     """
-    with training_lock(), restore_torch_settings(), _suppress_view_warnings(config):
+    with training_lock(), restore_torch_settings():
         device = choose_device(config.device, processes)
         # Setting the number, even to what it is, also keeps MKL from choosing one of its own call by call.
         torch.set_num_threads(processes.threads(config.threads))
         with own_random_numbers(device):
             yield device
-
-
-@contextmanager
-def _suppress_view_warnings(config: TrainingConfig) -> Iterator[None]:
-    """Leave out what torch says about views where parameters are sharded.
-
-    Results of sub-layers that are views are never changed in place here, which is what it warns of.
-    """
-    if config.sharding == "none":
-        yield
-        return
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
-        yield
 
 
 def make_trainer(run: TrainingRun) -> Trainer:
@@ -432,11 +417,6 @@ def log_run_summary(run: TrainingRun, trainer: Trainer) -> None:
     where = f"{processes.count} processes on {device.type}" if processes.count > 1 else f"on {device}"
     precision = run.decisions.numerics.precision
     say(f"run {spec.run.path} {where}, {precision}, {counted(torch.get_num_threads(), 'thread')}")
-    if (wanted := spec.config.processes or 1) > processes.count:
-        say(
-            f"training.processes is {wanted}, but {processes.count} trains here: 'deepwire train' makes more "
-            "on a CPU of a Linux machine, without training.compile and training.sharding"
-        )
     unit = "blocks" if spec.prepared.train.packed else "pairs"
     say(
         f"{short(parameters)} parameters, {len(spec.prepared.train)} training {unit}, "
@@ -444,12 +424,6 @@ def log_run_summary(run: TrainingRun, trainer: Trainer) -> None:
     )
     for line in share_lines(spec.prepared.mix, spec.prepared.temperature) if spec.prepared.mix else ():
         say(line)
-    if spec.prepared.languages is not None and valid is not None:
-        scored = directions_in(valid, spec.prepared.languages)
-        if missing := [
-            name for direction in spec.prepared.languages.directions if (name := str(direction)) not in scored
-        ]:
-            say(f"no validation text for {', '.join(missing)}")
     for signature in spec.signatures:
         say(f"translations of the validation text are scored by {signature}")
     for note in spec.notes:

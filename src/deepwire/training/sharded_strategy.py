@@ -6,6 +6,7 @@ for its pass and given up behind it; its gradients are added up and cut into par
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -48,6 +49,8 @@ class ShardedStrategy(ParallelStrategy):
         self._build = build
         self._device = next(model.parameters()).device
         self._mesh = init_device_mesh(self._device.type, (processes.count,))
+        # Results of sub-layers that are views are never changed in place here, which torch warns of.
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
         _shard(model, self._mesh)
         # One sentence without a word, into the first language.
         nothing = ([[EOS]], [[BOS]], [[PAD]], [0])

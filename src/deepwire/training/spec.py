@@ -59,18 +59,8 @@ def changed_settings(
 
 
 def read_settings(run: RunDirectory) -> dict[str, object]:
-    """The resolved settings that a run was started with.
-
-    Raises:
-        ModelError: If they are missing or damaged; the hint says what is left to do.
-    """
-    record = read_run_file(run.resolved_config)
-    if "training" not in record:
-        raise ModelError(
-            f"{run.resolved_config} is damaged: it does not hold the settings of a run",
-            missing_file_hint(run.resolved_config),
-        )
-    return record
+    """The resolved settings that a run was started with; errors as of `read_run_file`."""
+    return read_run_file(run.resolved_config)
 
 
 def read_run_file(path: Path) -> dict[str, object]:
