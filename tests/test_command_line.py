@@ -22,20 +22,9 @@ def test_every_argument_is_repeated_and_quoted() -> None:
     assert again("--fresh") == "deepwire train 'my run.yaml' 'run=runs/$x' -q --fresh"
 
 
-def test_what_is_there_is_added_once_and_can_be_left_out() -> None:
-    remember(["train", "--fresh", "a.yaml"])
-    assert again("--fresh") == "deepwire train a.yaml --fresh"
-    assert again(without=["--fresh"]) == "deepwire train a.yaml"
-
-
 def test_from_python_there_is_no_command() -> None:
     remember([])
     assert again("--fresh") == ""
-
-
-def test_options_stay_options() -> None:
-    remember(["train", "--", "-a.yaml", "--fresh"])
-    assert again("--fresh") == "deepwire train --fresh -- -a.yaml --fresh"
 
 
 def test_torchrun_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:

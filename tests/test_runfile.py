@@ -5,7 +5,6 @@ import re
 from functools import reduce
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 
@@ -14,8 +13,6 @@ from deepwire.data.text.corpus import hinting_at_recipes
 from deepwire.data.text.files import MissingTextError, read_lines
 from deepwire.errors import UsageError
 from deepwire.runfile import CHANGEABLE, RunFile, completed, load_run_file
-
-DROPOUT = "must be a number from 0 to below 1, or one for each of embedding, attention, activation, sublayer"
 
 
 @pytest.fixture
@@ -77,50 +74,6 @@ def test_the_resolved_settings_hold_every_default_and_can_be_read_back(here: Pat
     assert loaded.origins["model.d_model"].startswith("recipe multi30k/base:")
 
 
-def test_one_key_of_a_plain_value_leaves_the_others(here: Path) -> None:
-    """Set by a file, on the command line or from Python; the last settings are those that it must make."""
-    write(
-        here / "base.yaml",
-        "data: {directions: [de-en], train: a, valid: [b, c]}\n"
-        "model: {dropout: 0.3}\n"
-        "training: {start_from: runs/A, layer_drop: 0.25, input_noise: {target: 0.2}}\n",
-    )
-    write(
-        here / "run.yaml",
-        "extends: base.yaml\n"
-        "data: {train: {weight: 2}, valid: {1: {name: v}}}\n"
-        "model: {dropout: {attention: 0.2}}\n"
-        "training: {start_from: {allow_changed: x}, layer_drop: {rescale: true}, "
-        "input_noise: {target: {unknown: 0.1}}}\n",
-    )
-    by_file = load_run_file("run.yaml").config
-    keys = (
-        "data.train.weight=2 data.valid.1.name=v model.dropout.attention=0.2 "
-        "training.layer_drop.rescale=true training.start_from.allow_changed=x "
-        "training.input_noise.target.unknown=0.1"
-    )
-    assert load_run_file("base.yaml", keys.split()).config == by_file
-    arguments = {
-        "data": {"train": {"weight": 2}, "valid": {"1": {"name": "v"}}},
-        "model": {"dropout": {"attention": 0.2}},
-        "training": {
-            "start_from": {"allow_changed": "x"},
-            "layer_drop": {"rescale": True},
-            "input_noise": {"target": {"unknown": 0.1}},
-        },
-    }
-    assert load_run_file("base.yaml", arguments=arguments).config == by_file
-    (train,), (_, valid) = by_file.data.train, by_file.data.valid or []
-    assert (train.prefix, train.weight, valid.prefix, valid.name) == (here / "a", 2, here / "c", "v")
-    dropout = {"embedding": 0.3, "attention": 0.2, "activation": 0.3, "sublayer": 0.3}
-    assert by_file.model.dropout.model_dump() == dropout
-    training = by_file.training.model_dump(include={"start_from", "layer_drop", "input_noise"})
-    assert training["start_from"]["model"] == "runs/A"
-    assert training["start_from"]["allow_changed"] == ("x",)
-    assert (training["layer_drop"]["encoder"], training["layer_drop"]["decoder"]) == (0.25, 0.25)
-    assert training["input_noise"]["target"] == {"cutoff": 0.2, "unknown": 0.1, "replace": 0.0}
-
-
 def test_a_mistake_names_the_file_as_the_user_knows_it(here: Path) -> None:
     path = write(here / "experiments/run.yaml", "data: {source: de, target: en, train: t}\ntraning: {}\n")
     with pytest.raises(
@@ -158,15 +111,6 @@ def test_settings_that_are_new_since_a_run_was_recorded_have_their_defaults() ->
     assert {**completed(earlier), "recipe": None} == {**resolved, "recipe": None}
     earlier["model"]["gone"] = 1
     assert completed(earlier) is earlier
-
-
-def test_numbers_of_numpy_are_numbers() -> None:
-    """In the settings that a function is given, and in those that stand for a file."""
-    model = {"d_model": np.int64(16), "heads": 2, "dropout": np.float32(0.25)}
-    assert deepwire.build(model, 30).config.dropout.attention == 0.25
-    data = {"source": "de", "target": "en", "train": "corpus"}
-    config = load_run_file({"data": data, "model": model}, (), {"seed": np.int32(5)}).config
-    assert (config.model.d_model, config.model.dropout.attention, config.seed) == (16, 0.25, 5)
 
 
 # Lines with a setting in vain end in a star.
@@ -235,24 +179,6 @@ def test_settings_without_effect_are_refused_where_they_were_written(here: Path,
         del reduce(lambda at, part: at[part], way, clean)[name]
     now = load_run_file(str(write(here / "clean.yaml", yaml.safe_dump(clean)))).resolved
     assert completed(before.resolved) == completed(now), "a run cannot be continued without them"
-
-
-@pytest.mark.parametrize(
-    ("setting", "ours"),
-    [
-        ("training.max_update", "training.max_updates"),
-        ("training.seed", "seed"),
-        ("data.vocabulary.task", "task"),
-        ("training.dropout", "model.dropout"),
-        ("training.beam", "training.validation.beam"),
-        ("data.max_length", "data.context.max_length or data.filters.max_length"),
-    ],
-)
-def test_a_key_of_another_section_is_told_where_it_belongs(here: Path, setting: str, ours: str) -> None:
-    path = write(here / "run.yaml", "data: {source: de, target: en, train: train}")
-    with pytest.raises(UsageError) as caught:
-        load_run_file(path, [f"{setting}=4"])
-    assert caught.value.message == f"command line: {setting}: unknown key (did you mean {ours}?)"
 
 
 def test_only_the_command_line_is_refused_for_what_it_makes_idle(here: Path) -> None:

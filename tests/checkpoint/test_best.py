@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,12 +45,6 @@ def best(run: RunDirectory) -> Path:
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_the_index_knows_the_scores_of_a_damaged_state(three: RunDirectory, kind: str) -> None:
-    DAMAGE[kind](three.checkpoint_path(200))
-    assert best(three) == three.checkpoint_path(200)
-
-
-@pytest.mark.parametrize("kind", DAMAGE)
 def test_where_nobody_knows_the_scores_nothing_is_guessed(three: RunDirectory, kind: str) -> None:
     DAMAGE[kind](three.checkpoint_path(200))
     three.index.write_text("{")
@@ -87,17 +79,3 @@ def test_a_checkpoint_whose_scores_nobody_knows_is_never_deleted(
     for update in (400, 500):
         checkpoint(update, metric="bleu", keep_last=1, bleu=1.0)
     assert [one.update for one in three.checkpoints()] == [200, 300, 500]
-
-
-def test_nothing_is_called_the_best_where_nothing_was_scored(
-    run: RunDirectory, checkpoint: CheckpointMaker
-) -> None:
-    for update in (100, 200):
-        checkpoint(update)
-    assert json.loads(run.index.read_text())["best"] is None
-    assert find_model(str(run.path)) == run.checkpoint_path(200)
-    run.index.unlink()
-    assert find_model(str(run.path)) == run.checkpoint_path(200)
-    with pytest.raises(ModelError, match=re.escape(f"{run.path}@best: nothing was validated yet")) as caught:
-        find_model(f"{run.path}@best")
-    assert f"{run.path}@last" in caught.value.hint

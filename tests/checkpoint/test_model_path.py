@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 import math
-import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from deepwire.checkpoint import model_path
-from deepwire.checkpoint.model_files import DamagedError, write_manifest, write_tensors
+from deepwire.checkpoint.model_files import write_manifest, write_tensors
 from deepwire.checkpoint.model_path import average_models, find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import WEIGHTS, load_model, save_model
@@ -64,15 +61,6 @@ def test_models_of_the_same_sizes_with_other_words_or_languages_are_refused(
     assert not (tmp_path / "mean").exists()
 
 
-def test_a_damaged_checkpoint_is_not_averaged(tmp_path: Path, checkpoint: CheckpointMaker) -> None:
-    folders = [checkpoint(update) for update in (100, 200)]
-    (folders[0] / "model.safetensors").write_bytes(b"")
-    with pytest.raises(DamagedError, match="update-000100"):
-        average_models(folders, tmp_path / "mean")
-    with pytest.raises(ModelError, match="nothing to average"):
-        average_models([], tmp_path / "mean")
-
-
 def test_a_checkpoint_that_diverged_is_not_averaged(tmp_path: Path, checkpoint: CheckpointMaker) -> None:
     folders = [checkpoint(100), checkpoint(200)]
     weights = load_file(folders[1] / WEIGHTS)
@@ -108,52 +96,6 @@ def test_an_average_is_made_once_and_again_when_the_run_went_on(
     checkpoint(300)
     assert (find_model(name) / "model.safetensors").stat().st_ino != made
     assert load_model(first).metadata["average_of"] == ["update-000200", "update-000300"]
-
-
-def test_a_damaged_average_is_made_again(run: RunDirectory, checkpoint: CheckpointMaker) -> None:
-    for update in (100, 200):
-        checkpoint(update)
-    average = find_model(f"{run.path}@avg2")
-    sound = (average / "model.safetensors").read_bytes()
-    (average / "model.safetensors").write_bytes(sound[:-1])
-    assert (find_model(f"{run.path}@avg2") / "model.safetensors").read_bytes() == sound
-
-
-def test_processes_that_want_the_same_average_make_it_once(
-    run: RunDirectory, checkpoint: CheckpointMaker
-) -> None:
-    for update in (100, 200):
-        checkpoint(update)
-    name, start = f"{run.path}@avg2", run.path / "start"
-    children = [_find_model_in_child(name, start) for _ in range(4)]
-    start.touch()
-    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 4
-    made = (run.averages / "made").read_text().splitlines()
-    assert len(made) == 1
-    assert sorted(path.name for path in run.averages.iterdir()) == ["avg2", "lock", "made"]
-
-
-def _find_model_in_child(name: str, start: Path) -> int:
-    """Read the average in a process of its own, as soon as ``start`` exists; who makes it writes a line."""
-    child = os.fork()
-    if child:
-        return child
-    average = model_path.average_models
-
-    def noted(folders: Sequence[Path], output: Path) -> None:
-        with (output.parent / "made").open("a") as file:
-            file.write(f"{os.getpid()}\n")
-        average(folders, output)
-
-    status = 1
-    try:
-        model_path.average_models = noted
-        while not start.exists():
-            time.sleep(0.001)
-        load_model(find_model(name))
-        status = 0
-    finally:
-        os._exit(status)
 
 
 @pytest.mark.parametrize(

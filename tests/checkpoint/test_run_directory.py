@@ -4,7 +4,6 @@ import fcntl
 import json
 import math
 import os
-import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from deepwire.checkpoint.run_directory import (
     checkpoints_to_delete,
     ranked,
 )
-from deepwire.errors import ModelError, ResourceError, UsageError
+from deepwire.errors import ResourceError
 
 SCORES = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True, width=16))
 METRICS = st.sampled_from(["loss", "bleu"])
@@ -104,12 +103,6 @@ def test_a_new_score_is_among_the_best_exactly_when_it_is_ranked_there(
     assert among_best(found, metric, value, keep) == (new in ranked([*found, new], metric)[:keep])
 
 
-def test_without_scores_the_newest_is_the_best() -> None:
-    found = [Checkpoint(update, Path(str(update))) for update in (5, 10)]
-    assert best(found, "loss") == found[1]
-    assert best([], "loss") is None
-
-
 CheckpointMaker = Callable[..., Path]
 
 
@@ -140,51 +133,6 @@ def test_old_checkpoints_leave_but_never_the_best(run: RunDirectory, checkpoint:
     assert [path.name for path in run.checkpoints_folder.glob(".*")] == []
 
 
-def test_the_best_of_bleu_is_the_highest(run: RunDirectory, checkpoint: CheckpointMaker) -> None:
-    for update, bleu in ((1, 20.0), (2, 30.0), (3, 25.0)):
-        checkpoint(update, metric="bleu", bleu=bleu, loss=1.0 / update)
-    assert run.best().update == 2
-
-
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
-    run: RunDirectory, checkpoint: CheckpointMaker
-) -> None:
-    for update in (300, 400):
-        checkpoint(update)
-    path = run.checkpoint_path(400)
-    data = bytearray((path / "model.safetensors").read_bytes())
-    data[-1] ^= 255
-    (path / "model.safetensors").write_bytes(data)
-    said: list[str] = []
-    found = run.newest_sound(said.append)
-    assert found is not None
-    assert found.update == 300
-    assert said == [f"checkpoint {path} is damaged (model.safetensors: digest differs); using update-000300"]
-    assert updates(run) == [300]
-    assert path.with_name("update-000400.damaged").is_dir()
-    said.clear()
-    assert run.newest_sound(said.append) == found
-    assert said == []
-
-
-def test_damage_to_the_optimizer_counts_at_resume(run: RunDirectory, checkpoint: CheckpointMaker) -> None:
-    for update in (300, 400):
-        checkpoint(update)
-    (run.checkpoint_path(400) / "optimizer.safetensors").unlink()
-    assert run.newest_sound(lambda _: None).update == 300
-
-
-def test_no_sound_checkpoint_is_an_error_and_deletes_nothing(
-    run: RunDirectory, checkpoint: CheckpointMaker
-) -> None:
-    for update in (300, 400):
-        (checkpoint(update) / "manifest.json").write_text("")
-    with pytest.raises(ModelError, match="every checkpoint is damaged; update-000400") as caught:
-        run.newest_sound(lambda _: None)
-    assert "--fresh" in caught.value.hint
-    assert updates(run) == [300, 400]
-
-
 def test_a_failed_save_keeps_the_checkpoints_before_it(
     run: RunDirectory, checkpoint: CheckpointMaker
 ) -> None:
@@ -198,17 +146,6 @@ def test_a_failed_save_keeps_the_checkpoints_before_it(
         run.save(200, write, metric="loss", keep_last=1, keep_best=1)
     assert updates(run) == [100]
     assert [path.name for path in run.checkpoints_folder.iterdir() if path.is_dir()] == ["update-000100"]
-
-
-def test_a_second_trainer_is_refused_by_name(run: RunDirectory) -> None:
-    with run.locked():
-        with pytest.raises(UsageError) as caught, run.locked():
-            pass
-        message = f"{run.path}: run directory is in use by pid {os.getpid()} on host {socket.gethostname()}"
-        assert caught.value.message == message
-        assert caught.value.exit_code == 2
-    with run.locked():
-        pass
 
 
 def test_a_lock_dies_with_its_holder(run: RunDirectory) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
-from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,8 +12,7 @@ import torch
 from deepwire.checkpoint.model_files import DamagedError, write_manifest
 from deepwire.checkpoint.store import load_model, save_model
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.errors import ModelError, ResourceError
-from deepwire.io import atomic
+from deepwire.errors import ModelError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
@@ -40,11 +38,6 @@ def test_a_model_comes_back_as_it_was(
     assert loaded.metadata == {"source": "de", "decoding": {"beam": 4}}
     assert loaded.folder == saved
     assert not loaded.model.training
-
-
-def test_a_model_comes_in_the_number_format_asked_for(saved: Path) -> None:
-    model = load_model(saved, "cpu", torch.bfloat16).model
-    assert {value.dtype for value in model.parameters()} == {torch.bfloat16}
 
 
 def test_a_model_of_several_languages_comes_back_with_their_parameters(
@@ -252,21 +245,3 @@ def test_parameters_that_do_not_fit_are_listed(saved: Path, tmp_path: Path, make
     rewrite(saved, model={**record, "feed_forward": 32})
     with pytest.raises(ModelError, match=r"do not fit the configuration: .* is \[.*\], not \[.*32"):
         load_model(saved)
-
-
-def test_a_place_without_a_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no such model"):
-        load_model(tmp_path / "nothing")
-    with pytest.raises(ModelError, match="is not a model"):
-        load_model(tmp_path)
-
-
-def test_a_full_disk_is_seen_before_writing(
-    tmp_path: Path, make_model: ModelMaker, vocabularies: Vocabularies, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(atomic.shutil, "disk_usage", lambda _: usage(10, 10, 1000))
-    with pytest.raises(ResourceError, match=r"needs .* but only 1\.0 kB are free") as caught:
-        save_model(tmp_path / "model", make_model(), vocabularies, {})
-    assert caught.value.exit_code == 6
-    assert list(tmp_path.iterdir()) == []

@@ -143,16 +143,6 @@ def test_values_of_every_kind(read) -> None:
     assert run.section.training.learning_rate == 1e-4
 
 
-@pytest.mark.parametrize(
-    ("written", "overrides"),
-    [("model:\n  # heads: 2\nseed: 3", ()), ("seed: 3", ("model=",)), ("seed: 3", ("model=null",))],
-)
-def test_an_empty_section_leaves_what_is_inherited(read, written: str, overrides: tuple[str, ...]) -> None:
-    base = "model: {d_model: 16, connection: {type: gated, size: 9}}"
-    run = read(f"extends: base.yaml\n{written}\n", *overrides, base=base)
-    assert run.section == Run(seed=3, model=Model(d_model=16, connection=Gated(size=9)))
-
-
 def test_overrides_are_yaml_and_the_last_wins(read) -> None:
     run = read(
         "model: {d_model: 4}",
@@ -248,39 +238,6 @@ def test_every_mistake_is_reported_with_its_line(mistakes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("model: {d_model: true}", "run.yaml:1: model.d_model: must be a whole number, not true"),
-        (
-            "training: {learning_rate: .nan}",
-            "run.yaml:1: training.learning_rate: must be a finite number, not nan",
-        ),
-        ("model:\n\n  heads: 3", "run.yaml:3: model: heads (3) does not divide d_model (8)"),
-        (
-            "model: 5",
-            "run.yaml:1: model: must be a section, not 5: set one of its keys, such as model.d_model",
-        ),
-        ("model: {heads: 1.5}", "run.yaml:1: model.heads: must be a whole number, not 1.5"),
-        ("data: {source: 5}", "run.yaml:1: data.source: must be a text, not 5 (put it in quotes)"),
-        ("data: {train: {weight: 1}}", "run.yaml:1: data.train.prefix: is missing and has no default"),
-        (
-            "model: {connection: gatd}",
-            "run.yaml:1: model.connection: must be plain or gated, not 'gatd' (did you mean gated?)",
-        ),
-        ("model: {connection: {size: 1}}", "run.yaml:1: model.connection: needs a key type: plain or gated"),
-        (
-            "model: {connection: {type: gated, size: 0}}",
-            "run.yaml:1: model.connection.size: must be at least 1, not 0",
-        ),
-        ("seed: 1\nseed: 2", "run.yaml:2: seed: given twice (first on line 1)"),
-        ("rates: [-1]", "run.yaml:1: rates.0: must be at least 0, not -1"),
-    ],
-)
-def test_one_mistake_is_one_line(mistakes, text: str, line: str) -> None:
-    assert mistakes(text) == [line]
-
-
-@pytest.mark.parametrize(
     ("text", "part"),
     [
         (b"", "run.yaml: is empty"),
@@ -362,8 +319,3 @@ def test_any_text_is_read_or_refused_in_words(text: str) -> None:
     except UsageError as error:
         refused = error.message.split("\n")
     assert all(re.match(r"x:\d+: \S", line) for line in [*refused, *problems.lines])
-
-
-def test_of_two_values_that_do_not_fit_the_changed_one_is_named(mistakes) -> None:
-    text = "command line: model: heads (2) does not divide d_model (9)"
-    assert mistakes("model:\n  heads: 2\n  d_model: 8", "model.d_model=9") == [text]

@@ -93,12 +93,3 @@ def test_closing_gives_the_memory_back() -> None:
     sums.close()
     assert open_files() == before
     assert "deepwire-sums" not in Path("/proc/self/maps").read_text()
-
-
-def test_more_memory_is_taken_where_tensors_are_larger(tmp_path: Path) -> None:
-    small: list[tuple[int, ...]] = [(3,)]
-    large: list[tuple[int, ...]] = [(5, 70_000), (1,)]
-    first, second = sum_in_turns(2, [small, large, small], tmp_path)
-    for own, other in zip(first, second, strict=True):
-        assert all(torch.equal(one, two) for one, two in zip(own, other, strict=True))
-    assert torch.equal(first[2][0], drawn(2, 0, small)[0] + drawn(2, 1, small)[0])

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from one_process import UPDATES, Trainer, same_as_straight
-from permissions import obey_permissions
 from toy_run import digests
 
 from deepwire.checkpoint.model_files import write_manifest
@@ -87,18 +86,6 @@ def test_where_all_are_gone_the_records_stay(trainer: Trainer, half: Path, index
     assert run.metrics.read_bytes() == before
     assert trainer.train(run.path.name, "--fresh") == 0, trainer.text()
     assert (run.path.with_name(f"{run.path.name}.1") / "metrics.jsonl").read_bytes() == before
-
-
-def test_a_run_without_checkpoint_yet_goes_on_with_other_intervals(trainer: Trainer, half: Path) -> None:
-    """The first checkpoint was due later than it would be now."""
-    run = trainer.run_directory("before-the-first")
-    shutil.copytree(half, run.path)
-    shutil.rmtree(run.checkpoints_folder)
-    run.done.unlink(missing_ok=True)
-    begun = json.loads(run.resolved_config.read_text())
-    begun["training"]["checkpoint"]["every"] = UPDATES
-    run.resolved_config.write_text(json.dumps(begun))
-    assert trainer.train(run.path.name) == 0, trainer.text()
 
 
 OWN_FILES: dict[str, tuple[str, Callable[[str], str | None]]] = {
@@ -219,22 +206,6 @@ def test_a_link_in_a_run_directory_is_not_written_through(
     after = {path.name: path.read_bytes() for path in run.checkpoints_folder.rglob("*") if path.is_file()}
     assert after == before
     (run.path / name).unlink()
-
-
-def test_weights_that_may_not_be_read_are_not_damaged(trainer: Trainer, half: Path) -> None:
-    run = trainer.run_directory("forbidden")
-    shutil.copytree(half, run.path)
-    weights = run.checkpoint_path(UPDATES // 2) / "model.safetensors"
-    before = sorted(path.name for path in run.checkpoints_folder.iterdir())
-    weights.chmod(0)
-    assert trainer.train("forbidden", before=obey_permissions) == 4
-    assert f"error: {weights}: cannot read: Permission denied" in trainer.text()
-    assert "damaged" not in trainer.text()
-    assert "--fresh" not in trainer.text()
-    assert sorted(path.name for path in run.checkpoints_folder.iterdir()) == before
-    weights.chmod(0o644)
-    assert trainer.train("forbidden") == 0, trainer.text()
-    assert same_as_straight(trainer, "forbidden")
 
 
 class Payload:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,19 +21,6 @@ def model(trainer: Trainer) -> str:
     return str(trainer.run_directory("reader").path)
 
 
-@pytest.fixture
-def train_on(trainer: Trainer, tmp_path: Path) -> Callable[..., int]:
-    """Train on the corpus with other bytes in place of the source or the target."""
-
-    def train(*settings: str, **sides: bytes) -> int:
-        for side in ("src", "trg"):
-            content = sides.get(side, (trainer.folder / f"train.{side}").read_bytes())
-            (tmp_path / f"train.{side}").write_bytes(content)
-        return trainer.train(tmp_path.name, f"data.train={tmp_path / 'train'}", *SHORT, *settings)
-
-    return train
-
-
 def source(trainer: Trainer) -> bytes:
     return (trainer.folder / "train.src").read_bytes()
 
@@ -46,51 +31,6 @@ def refused(trainer: Trainer, tmp_path: Path, message: str) -> bool:
     assert message in text
     assert text.count("error: ") == 1
     return "Traceback" not in text and not trainer.run_directory(tmp_path.name).metrics.exists()
-
-
-def test_sides_of_different_lengths(trainer: Trainer, tmp_path: Path, train_on: Callable[..., int]) -> None:
-    assert train_on(src=source(trainer).rpartition(b"\nx")[0] + b"\n") == 3
-    assert refused(trainer, tmp_path, "line counts differ: ")
-    assert "199" in trainer.text()
-    assert "200" in trainer.text()
-
-
-def test_bytes_that_are_no_utf8(trainer: Trainer, tmp_path: Path, train_on: Callable[..., int]) -> None:
-    lines = source(trainer).split(b"\n")
-    lines[6] = b"x\xffy"
-    broken = b"\n".join(lines)
-    assert train_on(src=broken) == 3
-    assert refused(trainer, tmp_path, "train.src:7:2: not UTF-8")
-    for choice in ("skip", "replace"):
-        assert train_on(f"data.on_bad_utf8={choice}", "--fresh", src=broken) == 0, trainer.text()
-    assert "199 training pairs" not in trainer.text()  # replaced, not dropped
-
-
-def test_what_cannot_be_learned_from_is_dropped(trainer: Trainer, train_on: Callable[..., int]) -> None:
-    """Empty lines and one of a million characters; the last line needs no end."""
-    lines = source(trainer).split(b"\n")[:-1]
-    lines[3], lines[4], lines[5] = b"", b"   ", b"a" * 1_000_000
-    assert train_on(src=b"\n".join(lines)) == 0, trainer.text()
-    assert "197 training pairs" in trainer.text()
-
-
-PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "empty file": (lambda path: path.write_bytes(b""), "is empty"),
-    "directory": (lambda path: path.mkdir(), "directory"),
-    "missing": (lambda path: None, "no such"),
-}
-
-
-@pytest.mark.parametrize("kind", PLACES)
-def test_places_without_text(trainer: Trainer, tmp_path: Path, model: str, kind: str) -> None:
-    make, message = PLACES[kind]
-    shutil.copy(trainer.folder / "train.trg", tmp_path / "train.trg")
-    make(tmp_path / "train.src")
-    assert trainer.train(tmp_path.name, f"data.train={tmp_path / 'train'}", *SHORT) in (2, 3)
-    assert refused(trainer, tmp_path, message)
-    if kind != "empty file":  # which is a text of no lines
-        assert trainer.command("translate", model, "--input", str(tmp_path / "train.src")) in (2, 3)
-        assert trainer.text().count("error: ") == 1
 
 
 ODD = {

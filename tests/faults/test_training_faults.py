@@ -172,20 +172,6 @@ def test_a_disk_that_fills_up_costs_nothing_but_the_end_of_the_run(trainer: Trai
     assert same_as_straight(trainer, "full")
 
 
-def test_too_little_space_is_seen_before_a_checkpoint_is_written(trainer: Trainer) -> None:
-    def no_space() -> None:
-        import shutil
-
-        usage = shutil.disk_usage(trainer.folder)
-        shutil.disk_usage = lambda path: usage._replace(free=5000)
-
-    assert trainer.train("small", before=no_space) == 6
-    message = trainer.text()
-    assert "but only 5.0 kB are free" in message
-    assert "run the same command again" in message
-    assert trainer.run_directory("small").checkpoints() == []
-
-
 def test_a_second_trainer_is_refused_and_the_first_goes_on(trainer: Trainer) -> None:
     first = trainer.begin("twice", "training.max_updates=100k")
     wait_for(trainer.run_directory("twice").metrics)

@@ -6,13 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-import torch
 from toy_run import digests, run_file, write_corpus
 
 import deepwire
 from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.checkpoint.store import load_model
-from deepwire.errors import UsageError
 from deepwire.training.loop import UpdateResult
 from deepwire.training.session import Callback, TrainingSession
 
@@ -25,17 +22,6 @@ WIDE = {
 }
 SAME = {"parametrization": {"base": {"d_model": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}}}
 Train = Callable[..., RunDirectory]
-
-
-class StopAt(Callback):
-    """Ends a run after an update."""
-
-    def __init__(self, update: int) -> None:
-        self.update = update
-
-    def after_update(self, session: TrainingSession, update: UpdateResult) -> None:
-        if update.number == self.update:
-            session.stop()
 
 
 @pytest.fixture
@@ -60,27 +46,6 @@ def test_the_base_trains_as_without(train: Train) -> None:
     """But for decay: norms and biases have none."""
     plain = digests(train("plain", {"initialization": "xavier"}, optimizer={"weight_decay": 0.0}), 8)
     assert digests(train("base", SAME, optimizer={"weight_decay": 0.0}), 8) == plain
-
-
-def test_a_checkpoint_holds_the_parametrisation(train: Train) -> None:
-    run = train("run", WIDE)
-    model = load_model(run.checkpoint_path(8), torch.device("cpu")).model.eval()
-    inside = model.config.parametrization
-    assert inside is not None
-    assert inside.base.d_model == 16
-    assert model.head.scale == 0.5
-    tokens = torch.tensor([[5, 6, 2]]), torch.tensor([[1, 5, 6]])
-    state = model.start(tokens[0])
-    steps = []
-    for token in tokens[1][0]:
-        log_probs, state = model.step(token.unsqueeze(0), state)
-        steps.append(log_probs)
-    torch.testing.assert_close(torch.stack(steps, 1), model.log_probs(*tokens), rtol=1e-4, atol=1e-4)
-
-
-def test_the_decay_of_adam_is_refused(train: Train) -> None:
-    with pytest.raises(UsageError, match="complete_p scales the decay of adamw"):
-        train("run", WIDE, optimizer={"type": "adam", "weight_decay": 0.01})
 
 
 def test_the_schedule_of_the_base_is_taken(train: Train) -> None:

@@ -3,34 +3,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from deepwire.config.counts import Duration
 from deepwire.training.config import EarlyStoppingConfig, TrainingConfig
-from deepwire.training.optimizers.optimizer import AdamConfig
-from deepwire.training.schedule import CosineConfig, InverseSqrtConfig
 from deepwire.training.state import cut_short
-
-
-def test_the_default_is_a_run_of_20k_updates() -> None:
-    config = TrainingConfig()
-    assert (config.max_updates, config.stop_after) == (20_000, None)
-    assert config.early_stopping is None
-
-
-def test_another_limit_replaces_the_default_number_of_updates() -> None:
-    assert TrainingConfig.model_validate({"stop_after": "30e"}).max_updates is None
-    both = TrainingConfig.model_validate({"stop_after": "1Gt", "max_updates": "5k"})
-    assert (both.max_updates, both.stop_after) == (5000, Duration(10**9, "tokens"))
-
-
-def test_resolved_settings_read_back_as_the_same() -> None:
-    config = TrainingConfig.model_validate(
-        {
-            "stop_after": "30e",
-            "schedule": {"type": "cosine", "updates": "3k"},
-            "early_stopping": {"patience": 3},
-        }
-    )
-    assert TrainingConfig.model_validate(config.model_dump(mode="json")) == config
 
 
 def test_metrics_are_named_in_any_case() -> None:
@@ -41,19 +15,6 @@ def test_metrics_are_named_in_any_case() -> None:
     config = TrainingConfig.model_validate(section)
     assert config.validation.text_metrics == ("bleu", "chrf")
     assert (config.validation.metric, config.early_stopping) == ("bleu", EarlyStoppingConfig(metric="chrf"))
-
-
-def test_a_schedule_without_a_type_is_inverse_sqrt() -> None:
-    config = TrainingConfig.model_validate({"schedule": {"peak": 0.5}})
-    assert config.schedule == InverseSqrtConfig(peak=0.5)
-    config = TrainingConfig.model_validate({"schedule": {"type": "cosine"}})
-    assert isinstance(config.schedule, CosineConfig)
-
-
-def test_optimizer_and_schedule_may_be_written_as_their_names() -> None:
-    config = TrainingConfig.model_validate({"optimizer": "adam", "schedule": "cosine"})
-    assert config.optimizer == AdamConfig()
-    assert config.schedule == CosineConfig()
 
 
 @pytest.mark.parametrize(

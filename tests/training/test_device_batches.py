@@ -13,12 +13,6 @@ def alive() -> int:
     return sum(thread.name.startswith("prefetch") for thread in threading.enumerate())
 
 
-def test_items_come_in_order() -> None:
-    with prefetched(iter(range(100)), depth=3) as items:
-        assert list(items) == list(range(100))
-    assert alive() == 0
-
-
 def test_items_are_made_ahead_but_no_more_than_asked() -> None:
     made: list[int] = []
 

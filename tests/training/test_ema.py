@@ -11,8 +11,6 @@ from safetensors.torch import load_file
 from torch import nn
 from toy_run import run_training
 
-from deepwire.checkpoint.model_path import find_model
-from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.training.device import PrecisionPolicy
@@ -23,7 +21,6 @@ from deepwire.training.validation import Validator
 
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]
-Digest = Callable[[RunDirectory, int], str]
 
 
 def averages(config: EmaConfig, parameters: dict[str, nn.Parameter]) -> MovingAverage:
@@ -51,21 +48,6 @@ def test_the_average_is_that_of_the_definition(
         keeps = min(decay, (1 + since) / (10 + since)) if warmup else decay
         wanted = value if since <= 0 else keeps * wanted + (1 - keeps) * value
     assert average.state()["average.a"].tolist() == pytest.approx([wanted] * 3, abs=1e-4)
-
-
-def test_the_model_has_the_averages_within_the_block_only_and_to_the_last_bit() -> None:
-    torch.manual_seed(1)
-    weight = nn.Parameter(torch.randn(50))
-    average = averages(EmaConfig(), {"a": weight})
-    with torch.no_grad():
-        weight.add_(torch.randn(50))
-    average.after_step(1)
-    before = weight.detach().clone()
-    with average.as_model():
-        inside = weight.detach().clone()
-        assert torch.equal(average.state()["weights.a"], before)
-    assert not torch.equal(inside, before)
-    assert torch.equal(weight, before)
 
 
 @pytest.mark.parametrize("model", ["average", "weights"])
@@ -110,12 +92,3 @@ def test_validation_scores_what_the_checkpoint_holds(make_job: JobMaker, read_re
     found = validator.run(loaded.model, precision_policy, 20, lambda: False)
     assert found is not None
     assert found.scores["loss"] == pytest.approx(read_records(job.run, "valid")[-1]["loss"], rel=1e-6)
-
-
-def test_the_average_of_checkpoints_is_made_of_their_models(make_job: JobMaker) -> None:
-    job = make_job(max_updates=40, ema={"decay": 0.9})
-    run_training(job, quiet=True)
-    loaded = load_model(find_model(f"{job.run.path}@avg2"))
-    models = [load_file(job.run.checkpoint_path(update) / "model.safetensors") for update in (20, 40)]
-    for name, parameter in loaded.model.named_parameters():
-        torch.testing.assert_close(parameter.detach(), (models[0][name] + models[1][name]) / 2)

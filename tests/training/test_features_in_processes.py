@@ -106,15 +106,6 @@ def test_parameters_of_one_number_are_whole_in_each_process(launcher: Launcher) 
     assert all(torch.allclose(mine[key], other[key], rtol=1e-3, atol=1e-5) for key in mine)
 
 
-@pytest.mark.slow
-def test_two_processes_go_on_exactly(launcher: Launcher) -> None:
-    assert launcher.train("straight", 2, *FEATURES, begin(launcher)) == [0, 0], launcher.text()
-    for limit in (6, UPDATES):
-        settings = (*FEATURES, begin(launcher), f"training.max_updates={limit}")
-        assert launcher.train("halved", 2, *settings) == [0, 0], launcher.text()
-    assert launcher.outcome("straight") == launcher.outcome("halved")
-
-
 LEVERS = (
     "training.sim_cut={alpha: 1, p_cut: 1.0e-9}",  # so little never cuts a word
     "training.layer_drop={encoder: 0.5, decoder: 0.5}",
@@ -138,12 +129,6 @@ def test_two_processes_drop_the_layers_of_one(launcher: Launcher, sharding: str,
         for run in (two, one)
     )
     assert all(torch.allclose(mine[key], other[key], rtol=1e-3, atol=1e-5) for key in mine)
-
-
-def test_a_mistake_in_a_pattern_is_one_line_once(launcher: Launcher) -> None:
-    assert launcher.train("wrong", 2, "training.freeze=encodr.*") == [2, 2]
-    assert launcher.text().count("error: ") == 1
-    assert "training.freeze: encodr.* matches no parameter" in launcher.text()
 
 
 def test_a_dry_run_in_two_processes(launcher: Launcher) -> None:

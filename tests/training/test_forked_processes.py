@@ -127,11 +127,6 @@ def test_an_error_of_either_process_is_shown_once_with_its_exit_code(launcher: L
     assert errors[0].endswith("the text is not there")
 
 
-def test_a_mistake_in_the_run_file_starts_nothing(launcher: Launcher) -> None:
-    assert launcher.train("mistake", 1, TWO, "training.clip_norm=-1") == [2]
-    assert launcher.text().count("error:") == 1
-
-
 @pytest.mark.parametrize(
     ("settings", "wanted"),
     [

@@ -11,9 +11,6 @@ import pytest
 import torch
 
 import deepwire
-from deepwire.data.data_config import DataConfig
-from deepwire.errors import DataError, UsageError
-from deepwire.training.config import TrainingConfig
 from deepwire.training.device import DeviceBatch
 from deepwire.training.extras import GuidedAlignment, GuidedAlignmentConfig
 
@@ -139,40 +136,6 @@ def test_activation_checkpointing_changes_nothing(
     assert found[0] == pytest.approx(found[1], rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("0-0 1;1", r"train.align:7: no alignment: '1;1'"),
-        ("0-0 99-1", r"train.align:7: 99-1, but the pair has \d and \d words"),
-        (None, r"train.align: 119 lines, and the text has line 120"),
-    ],
-)
-def test_a_wrong_line_is_named(tmp_path: Path, line: str | None, said: str) -> None:
-    given = settings(tmp_path, guided_alignment=0.1)
-    path = tmp_path / "train.align"
-    lines = path.read_text().splitlines()
-    lines = lines[:-1] if line is None else [*lines[:6], line, *lines[7:]]
-    path.write_text("".join(f"{one}\n" for one in lines))
-    with pytest.raises(DataError, match=said):
-        deepwire.train(given)
-
-
-def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_a_head_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="head 3: layer 1 has heads 1 to 2"):
         deepwire.train(settings(tmp_path, guided_alignment={"head": 3}))
-    given = settings(tmp_path, guided_alignment=0.1)
-    given["data"]["train"] = given["data"]["train"]["prefix"]
-    with pytest.raises(UsageError, match="learns alignments of the training text"):
-        deepwire.train(given)
-    with pytest.raises(ValueError, match="compile and guided_alignment exclude each other"):
-        TrainingConfig.model_validate({"compile": True, "guided_alignment": 0.1})
-    with pytest.raises(ValueError, match="weight, above 0, not 0"):
-        TrainingConfig.model_validate({"guided_alignment": 0})
-    data = text(tmp_path)
-    with pytest.raises(ValueError, match=r"alignments of a corpus and data\.context exclude"):
-        DataConfig.model_validate({**data, "context": {"source": 1}})
-    several = {name: value for name, value in data.items() if name not in ("source", "target")}
-    with pytest.raises(ValueError, match=r"alignments of a corpus and data\.directions exclude"):
-        DataConfig.model_validate({**several, "directions": ["de-en", "en-de"]})
-    with pytest.raises(ValueError, match="alignments: they are for train"):
-        DataConfig.model_validate({**data, "valid": data["train"]})

@@ -44,11 +44,6 @@ def test_the_probability_may_grow_with_depth() -> None:
     assert decoder == [0] * 6
 
 
-def test_the_layers_of_an_update_depend_on_seed_and_number_alone() -> None:
-    assert shares(seed=1, updates=50, encoder=0.5) == shares(seed=1, updates=50, encoder=0.5)
-    assert shares(seed=1, updates=50, encoder=0.5) != shares(seed=2, updates=50, encoder=0.5)
-
-
 def test_scales_are_one_over_the_share_that_is_left() -> None:
     model = build_model(ModelConfig.model_validate(SHAPE), 12, 12)
     LayerDrop(LayerDropConfig(encoder=0.4, depth="linear", rescale=True), model, 1)

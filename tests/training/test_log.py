@@ -54,16 +54,6 @@ def test_cutting_drops_what_a_crash_left(tmp_path: Path, rest: str) -> None:
     assert read(path) == [("train", 10), ("train", 20)]
 
 
-def test_nothing_to_cut_leaves_the_file_alone(tmp_path: Path) -> None:
-    path = tmp_path / "m.jsonl"
-    cut_after(path, 5)
-    assert not path.exists()
-    write(path, ("train", 10))
-    before = path.stat().st_ino
-    cut_after(path, 10)
-    assert path.stat().st_ino == before
-
-
 @pytest.mark.parametrize(("aggregation", "keys"), [("dwa", {"update", "encoder.dwa"}), ("last", set())])
 def test_layers_are_recorded_where_there_is_something_to_record(
     make_job: Callable[..., TrainingSpec], aggregation: str, keys: set[str]

@@ -107,38 +107,6 @@ def test_clipping_equals_torch(length: float) -> None:
     torch.testing.assert_close(ours.parameters["w"], theirs)
 
 
-@pytest.mark.parametrize(
-    ("gradient", "loss"),
-    [([1.0, float("nan"), 0, 0], 1.0), ([float("inf"), 0, 0, 0], 1.0), ([1.0, 1, 1, 1], float("nan"))],
-)
-def test_a_step_that_is_not_finite_changes_nothing(gradient: list[float], loss: float) -> None:
-    optimizer = make(START, clip=1.0)
-    give(optimizer, [0.1, 0.2, 0.3, 0.4])
-    optimizer.step(0.01, FINE)
-    before = {name: value.clone() for name, value in optimizer.state().items()}
-    weights = optimizer.parameters["w"].detach().clone()
-    give(optimizer, gradient)
-    assert not bool(optimizer.step(0.01, torch.tensor(loss)).finite)
-    assert torch.equal(optimizer.parameters["w"], weights)
-    after = optimizer.state()
-    assert all(torch.equal(after[name], value) for name, value in before.items())
-
-
-def test_a_restored_optimizer_goes_on_to_the_last_bit() -> None:
-    config = AdamWConfig(eps_form="fairseq", eps=1e-8)
-    whole = make(START, config)
-    for gradient in GRADIENTS[:3]:
-        give(whole, gradient)
-        whole.step(1e-3, FINE)
-    second = make(whole.parameters["w"].tolist(), config)
-    second.load_state({name: value.clone() for name, value in whole.state().items()}, whole.steps)
-    for gradient in GRADIENTS[3:]:
-        for optimizer in (whole, second):
-            give(optimizer, gradient)
-            optimizer.step(1e-3, FINE)
-    assert torch.equal(whole.parameters["w"], second.parameters["w"])
-
-
 @pytest.mark.parametrize("settings", ["adam", {"type": "adamw", "weight_decay": 0.1}, "muon"])
 def test_ours_pass_the_checks_of_any(settings: str | dict[str, object]) -> None:
     check_optimizer(settings)

@@ -15,7 +15,6 @@ from deepwire.training.log import (
     Display,
     Meter,
     TrainingStatus,
-    human_time,
     perplexity,
     short,
 )
@@ -64,14 +63,6 @@ def test_meter_averages_over_tokens_and_leaves_bad_updates_out() -> None:
 )
 def test_short_numbers(number: float, text: str) -> None:
     assert short(number) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(None, "?"), (0.4, "0s"), (45, "45s"), (99.4, "99s"), (100, "2m"), (4320, "1h12"), (277_200, "3d05h")],
-)
-def test_times_as_people_say_them(seconds: float | None, text: str) -> None:
-    assert human_time(seconds) == text
 
 
 def test_lines_go_to_stderr_and_with_the_time_to_the_log(

@@ -11,12 +11,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from counting_optimizer import CountingConfig
 from job_of_processes import EXACT, UPDATES, Launcher, Patch
 from torch import Tensor
 from toy_run import after_step, stand_before, wait_for
 
-from deepwire import plugins
 from deepwire.model.translation_model import LossSums, TranslationModel
 from deepwire.training.optimizers.optimizer import Optimizer
 
@@ -132,24 +130,6 @@ def test_from_one_process_to_two_and_back(alone: Launcher) -> None:
     assert records["changing"] == pytest.approx(records["alone"], rel=1e-5)
 
 
-@pytest.mark.slow
-def test_what_another_optimizer_keeps_reaches_all_processes(launcher: Launcher) -> None:
-    """One that has nothing before its first step; the main process alone reads the checkpoint."""
-
-    def register(rank: int) -> None:
-        del rank
-        plugins.register_optimizer(CountingConfig)
-
-    settings = ("training.optimizer=counting",)
-    assert launcher.train("counting", 2, *settings, patch=register) == [0, 0], launcher.text()
-    for limit in (6, UPDATES):
-        codes = launcher.train(
-            "counting, in two", 2, *settings, f"training.max_updates={limit}", patch=register
-        )
-        assert codes == [0, 0], launcher.text()
-    assert launcher.outcome("counting, in two") == launcher.outcome("counting")
-
-
 def at_call(number: int, rank: int, act: Callable[[Optimizer], object]) -> Patch:
     """Acts in one process after its n-th step of the optimizer."""
     return lambda own: after_step(number, act) if own == rank else None
@@ -178,35 +158,6 @@ def test_a_process_that_is_killed_ends_all(launcher: Launcher) -> None:
     assert job.wait() == [1, -signal.SIGKILL]
     assert "error: the job cannot go on: another process ended without an error message" in launcher.text()
     assert "Traceback" not in launcher.text()
-
-
-@pytest.mark.parametrize(
-    ("settings", "codes", "message"),
-    [
-        (["training.max_update=3"], {2}, "did you mean training.max_updates?"),
-        (["data.train=nothing"], {3}, "nothing"),
-        (["training.device=cuda:1"], {2}, "is one GPU, but there are 2 processes"),
-    ],
-)
-def test_a_mistake_is_one_line_once(
-    launcher: Launcher, settings: list[str], codes: set[int], message: str
-) -> None:
-    assert set(launcher.train("mistake", 2, *settings)) == codes
-    assert launcher.text().count("error: ") == 1
-    assert message in launcher.text()
-    assert "Traceback" not in launcher.text()
-
-
-def test_a_directory_in_use_and_a_finished_run(pair: Launcher) -> None:
-    assert pair.train("pair", 2) == [0, 0]
-    assert pair.text().count("nothing to do: run finished at update 12") == 1
-    first = pair.begin("busy", 1, "training.max_updates=100k")
-    wait_for(pair.run_directory("busy").metrics)
-    assert 2 in pair.train("busy", 2, "training.max_updates=100k")
-    assert pair.text().count("error: ") == 1
-    assert "is in use by pid" in pair.text()
-    first.signal(signal.SIGTERM)
-    assert first.wait() == [143]
 
 
 def losses(rank: int, change: Callable[[int, Tensor, LossSums], LossSums]) -> Patch:
@@ -281,13 +232,6 @@ def test_a_sharded_run_goes_on_exactly_and_recomputes_the_same(launcher: Launche
             codes = launcher.train(name, 2, *common, *settings)
             assert codes == [0, 0], launcher.text()
     assert launcher.outcome("parts", 4) == launcher.outcome("whole", 4)
-
-
-@pytest.mark.slow
-def test_no_memory_for_a_single_pair_is_an_error(launcher: Launcher) -> None:
-    codes = launcher.train("no-memory", 2, patch=losses(1, no_memory_for(0)))
-    assert codes == [6, 6]
-    assert launcher.text().count("error: out of memory at update 1 with a single sentence pair") == 1
 
 
 def not_finite(first: int) -> Callable[[int, Tensor, LossSums], LossSums]:

@@ -13,10 +13,9 @@ import torch
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.errors import ModelError, UsageError
 from deepwire.runfile import CHANGEABLE
-from deepwire.training.config import EarlyStoppingConfig, Metric
-from deepwire.training.device import PrecisionPolicy
+from deepwire.training.config import EarlyStoppingConfig
 from deepwire.training.run import Decisions
-from deepwire.training.spec import TrainingSpec, require_same_digests, require_same_settings
+from deepwire.training.spec import TrainingSpec, require_same_settings
 from deepwire.training.state import Patience, TrainingState
 
 CPU = torch.device("cpu")
@@ -52,18 +51,6 @@ def test_patience_begins_anew_with_another_metric() -> None:
     for metric in ("chrf", "bleu", "ter", "ter"):
         patience.update(EarlyStoppingConfig(metric=metric), scores)
     assert (patience.best, patience.waited, patience.metric) == (50.0, 1, "ter")
-
-
-@pytest.mark.parametrize(
-    ("metric", "rises"),
-    [("bleu", True), ("chrf++", True), ("ter", False), ("loss", False), ("perplexity", False)],
-)
-def test_patience_knows_the_direction_of_each_metric(metric: Metric, rises: bool) -> None:
-    for values, better in (((1.0, 2.0, 3.0), rises), ((3.0, 2.0, 1.0), not rises)):
-        patience = Patience()
-        for value in values:
-            patience.update(EarlyStoppingConfig(metric=metric), {metric: value})
-        assert patience.waited == (0 if better else 2)
 
 
 def test_state_comes_back_to_the_last_bit() -> None:
@@ -104,24 +91,6 @@ def test_a_state_that_makes_no_sense_is_refused(key: str, value: object) -> None
         TrainingState.from_json(state)
 
 
-def test_epochs_are_counted_by_pairs() -> None:
-    state, seen = TrainingState(StreamPosition()), []
-    for epoch, pairs in ((0, 4), (0, 6), (1, 5), (1, 5), (2, 1)):
-        state.pass_epoch(epoch, pairs, 10)
-        seen.append(state.epochs)
-    assert seen == [0.4, 1.0, 1.5, 2.0, 2.1]
-
-
-def test_number_formats_are_kept_while_they_serve() -> None:
-    chosen = PrecisionPolicy("fp32", "medium", "cpu")
-    assert chosen.serves("auto", CPU)
-    assert chosen.serves("fp32", CPU)
-    assert not chosen.serves("bf16", CPU)
-    assert not chosen.serves("auto", torch.device("cuda", 0))
-    assert PrecisionPolicy.choose("bf16", CPU).precision == "bf16"
-    assert PrecisionPolicy.choose("fp32", CPU) == PrecisionPolicy("fp32", "highest", "cpu")
-
-
 @pytest.mark.parametrize(
     ("width", "precision", "wanted", "expected"),
     [
@@ -137,14 +106,6 @@ def test_micro_batches_are_smaller_where_float32_meets_a_wide_model(
     job = make_job(micro_batch_tokens=wanted, precision=precision)
     job = replace(job, resolved={**job.resolved, "model": {"d_model": width}})
     assert Decisions.make(job, CPU, 1).micro_batch_tokens == expected
-
-
-def test_other_digests_are_listed() -> None:
-    old, new = "0123456789ab" + 52 * "c", "ba9876543210" + 52 * "c"
-    require_same_digests(Path("run"), {"text": "a", "old": "b"}, {"text": "a"})
-    changed = r"text of data.train or data.valid: 0123456789ab -> ba9876543210; vocabularies: None -> d"
-    with pytest.raises(UsageError, match=changed):
-        require_same_digests(Path("run"), {"text": old}, {"text": new, "vocabularies": "d"})
 
 
 def test_changes_are_listed_by_key() -> None:

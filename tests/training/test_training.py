@@ -17,7 +17,6 @@ from deepwire.checkpoint.model_path import find_model, last_checkpoints
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
 from deepwire.data.batches.batching import Batch, StreamPosition, Update, UpdateStream
-from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training import spec as starting
@@ -26,7 +25,6 @@ from deepwire.training.loop import UpdateResult
 from deepwire.training.run import load_state
 from deepwire.training.session import Callback, TrainingSession, nothing_to_do_reason
 from deepwire.training.spec import TrainingSpec
-from deepwire.training.state import Signals
 
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, Any]]]
@@ -54,18 +52,6 @@ def test_logged_numbers_are_per_target_token(make_job: JobMaker, read_records: R
     assert first["loss"] == pytest.approx(math.log(words), rel=0.25)
     assert first["loss"] == pytest.approx(first["nll"], rel=1e-5)
     assert first["perplexity"] == pytest.approx(math.exp(first["nll"]), rel=1e-6)
-
-
-def test_a_checkpoint_is_a_model(make_job: JobMaker) -> None:
-    job = make_job(max_updates=20)
-    outcome = run_training(job, quiet=True)
-    assert outcome.best is not None
-    loaded = load_model(outcome.best.path)
-    assert loaded.vocabularies.digest == job.prepared.vocabularies.digest
-    assert loaded.metadata["source"] == "src"
-    assert loaded.metadata["update"] == 20
-    assert loaded.metadata["scores"] == outcome.best.scores
-    assert not loaded.model.training
 
 
 def test_a_seed_gives_one_run_and_another_seed_another(make_job: JobMaker, read_records: ReadRecords) -> None:
@@ -343,17 +329,6 @@ def test_fresh_moves_nothing_but_runs(make_job: JobMaker, monkeypatch: pytest.Mo
         run_training(here, fresh=True, quiet=True)
 
 
-def test_a_run_without_a_checkpoint_begins_anew_even_with_other_settings(
-    make_job: JobMaker, read_records: ReadRecords
-) -> None:
-    job = make_job(max_updates=5)
-    job.run.path.mkdir()
-    job.run.resolved_config.write_text('{"seed": 7}')
-    job.run.metrics.write_text('{"kind": "train", "update": 5}\n')
-    run_training(job, quiet=True)
-    assert read_records(job.run)[0]["update"] == 1
-
-
 def test_bfloat16_trains_with_float32_weights(make_job: JobMaker, read_records: ReadRecords) -> None:
     job = make_job(max_updates=15, precision="bf16")
     run_training(job, quiet=True)
@@ -376,43 +351,3 @@ def test_tensorboard_gets_the_same_numbers(make_job: JobMaker, read_records: Rea
             (one["update"], pytest.approx(one[name], rel=1e-6)) for one in read_records(job.run, kind)
         ]
         assert [(one.step, one.value) for one in shown.Scalars(f"{kind}/{name}")] == expected
-
-
-def test_what_a_run_leaves(make_job: JobMaker) -> None:
-    job = dataclasses.replace(make_job(max_updates=20), user_config="seed: 1\n")
-    run_training(job, quiet=True)
-    names = {path.relative_to(job.run.path).as_posix() for path in job.run.path.rglob("*")}
-    assert {
-        "config.yaml",
-        "config.resolved.json",
-        "env.json",
-        "metrics.jsonl",
-        "log.txt",
-        "DONE",
-        "checkpoints/index.json",
-        "checkpoints/update-000020/model.safetensors",
-        "checkpoints/update-000020/optimizer.safetensors",
-        "checkpoints/update-000020/state.json",
-        "checkpoints/update-000020/config.json",
-        "checkpoints/update-000020/manifest.json",
-        "checkpoints/update-000020/vocabulary",
-    } <= names
-    assert job.run.user_config.read_text() == "seed: 1\n"
-    assert not list(Path(job.run.path).rglob(".*"))
-
-
-def test_signals_ask_and_a_second_interrupt_stops_at_once() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    with Signals() as signals:
-        signal.raise_signal(signal.SIGUSR1)
-        assert (signals.save, signals.stop_wanted) == (False, False)
-        signals.settle(ProcessGroup())
-        assert (signals.save, signals.stop, signals.exit_code) == (True, None, 0)
-        signals.save = False
-        signal.raise_signal(signal.SIGINT)
-        assert signals.stop_wanted
-        signals.settle(ProcessGroup())
-        assert (signals.save, signals.stop, signals.exit_code) == (False, signal.SIGINT, 130)
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is before

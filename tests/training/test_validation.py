@@ -73,11 +73,6 @@ def test_an_interruption_leaves_the_whole_validation_undone() -> None:
     assert last.asked == []
 
 
-def test_it_is_due_when_its_directions_are() -> None:
-    validator = of(one=Fake(1.0))
-    assert [update for update in range(1, 31) if validator.due(update)] == [10, 20, 30]
-
-
 def test_the_perplexity_of_the_average_is_no_average_of_perplexities() -> None:
     assert average([{"nll": 0.0, "perplexity": 1.0}, {"nll": 2.0, "perplexity": math.exp(2)}]) == {
         "nll": 1.0,
