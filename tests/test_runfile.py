@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-import deepwire
 from deepwire.data.text.corpus import hinting_at_recipes
 from deepwire.data.text.files import MissingTextError, read_lines
 from deepwire.errors import UsageError

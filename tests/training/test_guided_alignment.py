@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import deepwire
+from deepwire.errors import UsageError
 from deepwire.training.device import DeviceBatch
 from deepwire.training.extras import GuidedAlignment, GuidedAlignmentConfig
 
