@@ -45,7 +45,7 @@ def model():
 
 @pytest.fixture
 def batcher(model):
-    found = Batcher(Limits(queue=120, batch_wait_ms=2), Metrics())
+    found = Batcher(Limits(queue=120), Metrics())
     found.start()
     yield found
     model.free.set()
@@ -147,7 +147,7 @@ def end(*_: object) -> None:
 def test_when_the_thread_ends_whoever_waits_or_comes_is_told_at_once(where, model, caplog):
     """The first batch has one of the texts: where it is translated before the end, it is answered."""
     model.room = 8
-    batcher = Batcher(Limits(batch_wait_ms=0), Metrics())
+    batcher = Batcher(Limits(), Metrics())
     setattr(*((model, "translate") if where == "work" else (batcher, "_tidy")), end)
     jobs = [job_of(model, "one"), job_of(model, "two"), job_of(model, "three", beam=4)]
     for one in jobs:
@@ -181,7 +181,7 @@ def test_what_is_dropped_is_not_translated_and_leaves_room(batcher, model, held)
 def test_everybody_gets_the_own_answers(model, held, serving):
     """Many threads, texts of all lengths, several searches, poisoned ones among them."""
     model.room = 200
-    batcher = Batcher(Limits(batch_wait_ms=1), Metrics())
+    batcher = Batcher(Limits(), Metrics())
     batcher.start()
     held(batcher, model)
     begun, wrong = [], []
@@ -228,26 +228,3 @@ def test_texts_are_counted_before_their_client_knows(texts, model):
     translated, failed = (0, 1) if asked.answer.exception() else (len(texts), 0)
     assert f"deepwire_texts_total {translated:.1f}\n" in page
     assert f"deepwire_failed_texts_total {failed:.1f}\n" in page
-
-
-def test_it_rests_once_when_nothing_has_come_for_a_while(model):
-    """Not while there is work, and again after new work."""
-    rests, rested = [], threading.Event()
-
-    def rest() -> None:
-        rests.append(len(model.batches))
-        rested.set()
-
-    batcher = Batcher(Limits(batch_wait_ms=0), Metrics(), rest=rest, rest_after=0.05)
-    for count in (1, 2):
-        work = job_of(model, "text")
-        batcher.submit(work)
-        if count == 1:
-            batcher.start()
-        assert answers(work) == ["txet"]
-        assert rested.wait(10)
-        rested.clear()
-        assert not rested.wait(0.2)
-        assert rests == list(range(1, count + 1))
-    batcher.close(10)
-    assert len(rests) == 2

@@ -275,10 +275,9 @@ class Batcher:
     or comes is told.
 
     Args:
-        limits: How many texts may wait, and how long the first waits for others.
+        limits: How many texts may wait.
         metrics: Counts.
         tidy: Called after every batch.
-        rest: Called once when nothing has come for `rest_after` seconds; what comes meanwhile waits for it.
     """
 
     def __init__(
@@ -286,11 +285,8 @@ class Batcher:
         limits: Limits,
         metrics: Metrics,
         tidy: Callable[[], object] = lambda: None,
-        rest: Callable[[], object] = lambda: None,
-        rest_after: float = 10.0,
     ) -> None:
-        self._limits, self._metrics = limits, metrics
-        self._tidy, self._rest, self._rest_after = tidy, rest, rest_after
+        self._limits, self._metrics, self._tidy = limits, metrics, tidy
         self._queue = FairQueue()
         self._changed = threading.Condition()
         self._batch: Sequence[Waiting] = ()
@@ -372,37 +368,13 @@ class Batcher:
 
     def _next(self) -> Sequence[Waiting]:
         """The texts to translate now; none when there is no more to do."""
-
-        def is_work() -> bool:
-            return bool(self._queue) or self._closed
-
         with self._changed:
-            rests = not self._changed.wait_for(is_work, self._rest_after)
-        if rests:
-            self._rest()
-        with self._changed:
-            while True:
-                self._changed.wait_for(is_work)
-                if not self._queue:
-                    return ()
-                self._wait_for_others()
-                if self._queue:
-                    self._batch = self._queue.take(self._room())
-                    self._in_work = len(self._batch)
-                    return self._batch
-
-    def _room(self) -> int:
-        """Subwords that are worth translating with the text whose turn it is."""
-        search = self._queue.first_search()
-        return search.model.budget(search)
-
-    def _wait_for_others(self) -> None:
-        """Waits a moment for texts that can go along."""
-
-        def is_enough() -> bool:
-            return self._closed or not self._queue or self._queue.cost >= self._room()
-
-        self._changed.wait_for(is_enough, self._limits.batch_wait_ms / 1000)
+            self._changed.wait_for(lambda: bool(self._queue) or self._closed)
+            if self._queue:
+                search = self._queue.first_search()
+                self._batch = self._queue.take(search.model.budget(search))
+                self._in_work = len(self._batch)
+            return self._batch
 
     def _translate(self, batch: Sequence[Waiting]) -> None:
         """Translate a batch; if the model fails on it, each half, so that only what it fails on is lost."""

@@ -13,7 +13,7 @@ from deepwire.decoding.translation_io import Translation
 from deepwire.serve.documents.document import Document, Options, Piece, Unit
 from deepwire.serve.documents.registry import read_document, require_reader
 from deepwire.serve.documents.translation_plan import TranslationPlan
-from deepwire.serve.model_pool import Route, reads_in_order, why_not_aligned
+from deepwire.serve.model_pool import Route, reads_in_order, target_of, why_not_aligned
 from deepwire.serve.service import Client, DisconnectedError, Service
 
 _SAMPLE = 500  # units of a document that its language is told by
@@ -33,27 +33,19 @@ class TranslatedDocument(NamedTuple):
     """The answer to a document.
 
     Attributes:
-        name, content: The file.
+        content: Of the file.
+        target: The language of the translation; empty = not known.
         untranslated: Beginnings of pieces that are too long for the model: they stay as they are.
     """
 
-    name: str
     content: bytes
+    target: str
     untranslated: Sequence[str] = ()
 
 
-class DocumentRoute(NamedTuple):
-    """How a document is translated.
-
-    Attributes:
-        route: The models; None = it is in the target language already.
-        target: The language of the translation; empty = not known.
-        code: How the name of the translation ends: `de` makes `letter_de.docx` of `letter.docx`.
-    """
-
-    route: Route | None
-    target: str
-    code: str
+def translated_name(name: str, code: str) -> str:
+    """The name of a translation into a language: `letter_de.docx` of `letter.docx`."""
+    return f"{PurePath(name).stem}_{code}{PurePath(name).suffix}"
 
 
 def plan_of(
@@ -75,11 +67,13 @@ async def translate_plan(
     return await service.translate_sentences(plan.texts, route, search, client, plan.starts)
 
 
-def best_units(plan: TranslationPlan, translations: Sequence[Translation]) -> list[list[Piece]]:
-    """The units of a plan with the best translations."""
-    best = [translation.candidates[0] for translation in translations]
-    alignments = [candidate.alignment for candidate in best]
-    return plan.translated_units([candidate.text for candidate in best], alignments)
+def translated_units(
+    plan: TranslationPlan, translations: Sequence[Translation], rank: int = 0
+) -> list[list[Piece]]:
+    """The units of a plan; of every sentence the candidate of a rank, if it has so many."""
+    chosen = [one.candidates[rank if rank < len(one.candidates) else 0] for one in translations]
+    alignments = [candidate.alignment for candidate in chosen]
+    return plan.translated_units([candidate.text for candidate in chosen], alignments)
 
 
 class DocumentTranslator:
@@ -99,7 +93,7 @@ class DocumentTranslator:
         self,
         file: Upload,
         options: Options,
-        resolve: Callable[[str], Awaitable[DocumentRoute]],
+        resolve: Callable[[str], Awaitable[Route | None]],
         client: Client,
     ) -> TranslatedDocument:
         """A translated document.
@@ -107,7 +101,7 @@ class DocumentTranslator:
         Args:
             file: The document.
             options: Its languages, where they are known.
-            resolve: How to translate a document that begins with this text.
+            resolve: How to translate a document that begins with a text; None = it is in the target language.
             client: Who asks.
 
         Raises:
@@ -117,14 +111,14 @@ class DocumentTranslator:
         """
         require_reader(file.name)
         document = await self._run(lambda: read_document(file.name, file.content, options), client)
-        route, target, code = await resolve(beginning(document))
-        name = f"{PurePath(file.name).stem}_{code}{PurePath(file.name).suffix}"
+        route = await resolve(beginning(document))
         if route is None:
-            return TranslatedDocument(name, file.content)
-        plan = await self._run(lambda: plan_of(self._service, document.units, route, target, {0}), client)
+            return TranslatedDocument(file.content, options.target)
+        into = target_of(route) or options.target
+        plan = await self._run(lambda: plan_of(self._service, document.units, route, into, {0}), client)
         translations = await translate_plan(self._service, plan, route, 1, client)
-        content = await self._run(lambda: document.render(best_units(plan, translations)), client)
-        return TranslatedDocument(name, content, plan.untranslated)
+        content = await self._run(lambda: document.render(translated_units(plan, translations)), client)
+        return TranslatedDocument(content, into, plan.untranslated)
 
     async def _run(self, work: Callable[[], _Result], client: Client) -> _Result:
         """The result of work, in a thread, of which a client has one at a time.

@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 import deepwire
 from deepwire.serve.access import Token
-from deepwire.serve.document_translation import DocumentTranslator, Upload
+from deepwire.serve.document_translation import DocumentTranslator, Upload, translated_name
 from deepwire.serve.documents.registry import ENDINGS
 from deepwire.serve.libretranslate_translator import (
     AskedTranslation,
@@ -338,7 +338,8 @@ class _Interface:
             translated = await self._translator.translate_file(
                 fields.file, source, target, client_of(request)
             )
-        name = self._kept.keep(translated.name, translated.content)
+        called = translated_name(fields.file.name, written_code(translated.target))
+        name = self._kept.keep(called, translated.content)
         asyncio.get_running_loop().call_later(_KEEP_SECONDS, self._kept.drop)
         answer: dict[str, object] = {"translatedFileUrl": f"{_root(request)}{_DOWNLOADS}/{quote(name)}"}
         if translated.untranslated:

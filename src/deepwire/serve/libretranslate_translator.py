@@ -12,13 +12,13 @@ from deepwire.data.text.language_guess import language_code
 from deepwire.decoding.translation_io import Translation
 from deepwire.errors import DeepwireError, UsageError
 from deepwire.serve.document_translation import (
-    DocumentRoute,
     DocumentTranslator,
     TranslatedDocument,
     Upload,
     beginning,
     plan_of,
     translate_plan,
+    translated_units,
 )
 from deepwire.serve.documents.document import Options
 from deepwire.serve.documents.hypertext import HtmlDocument
@@ -238,19 +238,19 @@ class LibreTranslator:
         known = "" if auto else known_language(source_code, self.codes)
         target = known_language(target_code, self.codes)
 
-        async def resolve(beginning: str) -> DocumentRoute:
-            source = known
-            if auto:
-                detections = await self._service.run_in_worker(
-                    partial(likely_languages, beginning, self._labels)
-                )
-                source = detections[0].language if detections else target
-            return DocumentRoute(self._route(source, target), target, written_code(target))
-
         try:
             require_reader(file.name)
         except UsageError as error:
             raise invalid(f"file format not supported ({error.message})") from None
+
+        async def resolve(beginning: str) -> Route | None:
+            source = known
+            if not source:
+                work = partial(likely_languages, beginning, self._labels)
+                detections = await self._service.run_in_worker(work)
+                source = detections[0].language if detections else target
+            return self._route(source, target)
+
         try:
             return await self._documents.translate(file, Options(known, target), resolve, client)
         except DeepwireError as error:
@@ -277,11 +277,7 @@ def _written(
     documents: Sequence[ReplacedText], plan: TranslationPlan, translations: Sequence[Translation], rank: int
 ) -> list[str]:
     """The translation of each text; of every sentence the candidate of a rank, if it has so many."""
-    chosen = [
-        translation.candidates[rank if rank < len(translation.candidates) else 0]
-        for translation in translations
-    ]
-    units = iter(plan.translated_units([one.text for one in chosen], [one.alignment for one in chosen]))
+    units = iter(translated_units(plan, translations, rank))
     return [document.text_with([next(units) for _ in document.units]) for document in documents]
 
 

@@ -21,9 +21,6 @@ class Limits(Section):
     body_seconds: float = Field(10.0, gt=0, le=3600, description="for sending the body of a request")
     request_seconds: float = Field(60.0, gt=0, le=3600, description="from the headers to the answer")
     drain_seconds: float = Field(25.0, ge=0, le=3600, description="for requests in work when it is stopped")
-    batch_wait_ms: float = Field(
-        5.0, ge=0, le=1000, description="how long the first text of a batch waits for others, milliseconds"
-    )
     body_bytes: int = Field(1 << 20, ge=1, le=1 << 30, description="size of the body of a request")
     texts: int = Field(128, ge=1, le=100_000, description="texts, or lines of text, in a request")
     characters: int = Field(5000, ge=1, le=1_000_000, description="characters in a text")

@@ -21,10 +21,10 @@ from starlette.types import ASGIApp
 
 from deepwire.errors import DeepwireError
 from deepwire.serve.batcher import TextFailedError
-from deepwire.serve.document_translation import DocumentRoute, DocumentTranslator, Upload
+from deepwire.serve.document_translation import DocumentTranslator, Upload, translated_name
 from deepwire.serve.documents.document import Options
 from deepwire.serve.documents.registry import ENDINGS
-from deepwire.serve.model_pool import target_of
+from deepwire.serve.model_pool import Route as ModelRoute
 from deepwire.serve.request import (
     AUTO,
     Body,
@@ -227,18 +227,18 @@ class _Interface:
         file = Upload(asked["name"], await read_body(request, limits.file_bytes, limits.body_seconds))
         warnings: list[str] = []
 
-        async def resolve(beginning: str) -> DocumentRoute:
-            _, route = await service.resolve_route(beginning, source, target)
-            into = target or ("" if route is None else target_of(route))
-            return DocumentRoute(route, into, into or "translated")
+        options = self._options(source, target)._replace(warn=warnings.append)
+
+        async def resolve(beginning: str) -> ModelRoute | None:
+            return (await service.resolve_route(beginning, source, target))[1]
 
         async with service.in_time(limits.file_seconds):
-            options = self._options(source, target)._replace(warn=warnings.append)
             try:
                 translated = await documents.translate(file, options, resolve, client_of(request))
             except DeepwireError as error:
                 raise RequestError("invalid", error.message) from None
-        attachment = f"attachment; filename*=utf-8''{quote(printable(translated.name))}"
+        name = translated_name(file.name, translated.target or "translated")
+        attachment = f"attachment; filename*=utf-8''{quote(printable(name))}"
         headers = {"Content-Disposition": attachment}
         if warnings:
             headers[_WARNING] = quote(printable("; ".join(warnings)))

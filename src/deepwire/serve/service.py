@@ -1,4 +1,4 @@
-"""A request from its checked body to the answer: languages, subwords, the queue, time, clients that leave."""
+"""A request from its checked body to its answer: languages, subwords, the queue, time, clients that leave."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -13,12 +14,14 @@ import deepwire
 from deepwire.data.context import NO_CONTEXT
 from deepwire.data.text.language_guess import language_shares
 from deepwire.data.text.pairs import is_blank
-from deepwire.data.text.sentences import SentenceSplitter
+from deepwire.data.text.sentences import SentenceSplitter, TextSegments
 from deepwire.decoding.document_context import Documents, Wave
-from deepwire.decoding.translation_io import Request, Translation
-from deepwire.ops.allocator import Surplus, give_memory_back
-from deepwire.serve.answers import SplitTexts, as_it_is, by_way_of, text_record
+from deepwire.decoding.text_alignment import composed
+from deepwire.decoding.translation_io import Candidate, Request, Translation
+from deepwire.ops.allocator import Surplus
 from deepwire.serve.batcher import Batcher, Job, Metrics, TextFailedError
+from deepwire.serve.documents.document import Run
+from deepwire.serve.documents.translation_plan import Sentences, TranslationPlan
 from deepwire.serve.model_pool import ModelPool, Route, Search, reads_in_order, target_of, why_not_aligned
 from deepwire.serve.request import AUTO, Limits, RequestBody, RequestError, TextBody, TextLines
 
@@ -26,7 +29,10 @@ _PART = 256  # sentences of a long text that wait at a time
 _ENOUGH = 5000  # characters of a text to tell its language by
 _MAX_DETECTIONS, _MIN_SHARE = 3, 0.01
 
+_EMPTY = (Candidate("", (), 0.0, 0.0),)
+
 _Result = TypeVar("_Result")
+Record = dict[str, object]
 
 
 class DisconnectedError(Exception):
@@ -91,7 +97,7 @@ class Service:
     def __init__(self, models: ModelPool, limits: Limits) -> None:
         self.models, self.limits, self.metrics = models, limits, Metrics()
         self.requests, self.stopping = 0, False
-        self.batcher = Batcher(limits, self.metrics, tidy=Surplus().check, rest=give_memory_back)
+        self.batcher = Batcher(limits, self.metrics, tidy=Surplus().check)
         # One thread: long texts of one client must not take the cores from the model.
         self._segmenting = ThreadPoolExecutor(1, "segmenting")
 
@@ -104,7 +110,7 @@ class Service:
         self._segmenting.shutdown(wait=False, cancel_futures=True)
         self.batcher.close(seconds)
 
-    def facts(self) -> dict[str, object]:
+    def facts(self) -> Record:
         """The model, its languages, and what can be asked for."""
         limits = self.limits
         return {
@@ -165,7 +171,7 @@ class Service:
         sources = frozenset(direction.source for direction in directions)
         return sources | (targets if len(targets) == 1 else frozenset())
 
-    async def detect(self, body: TextBody) -> dict[str, object]:
+    async def detect(self, body: TextBody) -> Record:
         """The likely languages of each text.
 
         Raises:
@@ -207,7 +213,7 @@ class Service:
         language = "" if leg.direction is None else leg.direction.source
         return SentenceSplitter(language, leg.model.lengths, leg.model.most_subwords)
 
-    async def translate(self, body: RequestBody, client: Client) -> dict[str, object]:
+    async def translate(self, body: RequestBody, client: Client) -> Record:
         """The answer to a request.
 
         Raises:
@@ -222,12 +228,10 @@ class Service:
                 return {"translations": await self._by_route(body, route, search, client)}
             return await self._translate_detected(body, search, client)
 
-    async def _translate_detected(
-        self, body: RequestBody, search: Search, client: Client
-    ) -> dict[str, object]:
+    async def _translate_detected(self, body: RequestBody, search: Search, client: Client) -> Record:
         """The answer to texts that may each be in another language."""
         translations = [as_it_is(text, body) for text in body.all]
-        detected: list[dict[str, object] | None] = []
+        detected: list[Record | None] = []
         routes: dict[Route, list[int]] = {}
         for place, text in enumerate(body.all):
             detection, found = await self.resolve_route(text, AUTO, body.target)
@@ -248,7 +252,7 @@ class Service:
 
     async def _by_route(
         self, body: RequestBody, route: Route, search: Search, client: Client
-    ) -> list[dict[str, object]]:
+    ) -> list[Record]:
         if search.alignment and (why := why_not_aligned(route)):
             raise RequestError("invalid", f"alignment: {why}")
         translate = self._by_sentences if body.sentences else self._by_lines
@@ -256,22 +260,24 @@ class Service:
 
     async def _by_sentences(
         self, body: RequestBody, route: Route, search: Search, client: Client
-    ) -> list[dict[str, object]]:
-        split = await self.run_in_worker(
-            partial(SplitTexts.of, body.all, self.splitter(route), reads_in_order(route))
+    ) -> list[Record]:
+        units = [[Run(text.replace("\0", " "))] for text in body.all]
+        starts = range(len(units)) if reads_in_order(route) else None
+        language = body.target or target_of(route)
+        plan = await self.run_in_worker(
+            partial(TranslationPlan, units, self.splitter(route), language, starts)
         )
         try:
-            translations = await self.translate_sentences(
-                split.sentences, route, search, client, split.starts
-            )
+            translations = await self.translate_sentences(plan.texts, route, search, client, plan.starts)
         except TextFailedError as error:
-            raise TextFailedError(split.owners[error.index]) from error.__cause__
-        language = body.target or target_of(route)
-        return split.answers(translations, language, scores=body.n_best is not None, alignment=body.alignment)
+            owners = (place for place, one in enumerate(plan.sentences) if error.index in one.texts)
+            raise TextFailedError(next(owners)) from error.__cause__
+        told = {"scores": body.n_best is not None, "alignment": body.alignment}
+        return [sentences_record(one, plan.texts, translations, language, **told) for one in plan.sentences]
 
     async def _by_lines(
         self, body: RequestBody, route: Route, search: Search, client: Client
-    ) -> list[dict[str, object]]:
+    ) -> list[Record]:
         texts = [TextLines.of(text) for text in body.all]
         places: list[tuple[int, int]] = []  # text and line
         starts: set[int] = set()
@@ -421,3 +427,103 @@ def _require_short(lengths: Sequence[int], most: int) -> None:
         if length > most:
             problem = f"its translation on the way has {length} subwords: too long to go on"
             raise RequestError("invalid", f"text {index}: {problem}", index=index)
+
+
+def by_way_of(first: Translation, second: Translation) -> Translation:
+    """A translation of the best translation of a text, aligned with the text itself."""
+    before = first.candidates[0].alignment
+    candidates = tuple(
+        replace(candidate, alignment=composed(before, candidate.alignment))
+        if before and candidate.alignment
+        else candidate
+        for candidate in second.candidates
+    )
+    return replace(second, candidates=candidates)
+
+
+def _candidate_record(candidate: Candidate, *, scores: bool, alignment: bool) -> Record:
+    record: Record = {"text": candidate.text}
+    if scores:
+        record |= {"score": candidate.score, "log_probability": candidate.log_probability}
+    if alignment:
+        links = () if candidate.alignment is None else candidate.alignment.links
+        record["alignment"] = [list(link) for link in links]
+    return record
+
+
+def _record(candidates: Sequence[Candidate], *, scores: bool, alignment: bool) -> Record:
+    """The best of some candidates; with scores, all of them too."""
+    best = _candidate_record(candidates[0], scores=False, alignment=alignment)
+    if scores:
+        best["candidates"] = [_candidate_record(one, scores=True, alignment=alignment) for one in candidates]
+    return best
+
+
+def text_record(
+    text: TextLines, translations: Sequence[Translation | None], *, scores: bool, alignment: bool
+) -> Record:
+    """A translation as JSON, of a text of several lines with the line breaks of the text.
+
+    With scores, one line has its candidates, and several have a record each under `lines`: the translation of
+    a line does not depend on the others. An alignment counts the words of the whole text.
+    """
+    candidates = [_EMPTY if one is None else one.candidates for one in translations]
+    lines = [_record(one, scores=scores, alignment=alignment) for one in candidates]
+    if len(lines) == 1:
+        return lines[0]
+    best = [one[0] for one in candidates]
+    whole: Record = {"text": text.joined([candidate.text for candidate in best])}
+    if alignment:
+        whole["alignment"] = _whole_alignment(text.lines, best)
+    return {**whole, "lines": lines} if scores else whole
+
+
+def _whole_alignment(lines: Sequence[str], best: Sequence[Candidate]) -> list[list[int]]:
+    """Links between the words of all lines."""
+    links, counts = [], [0, 0]
+    for line, candidate in zip(lines, best, strict=True):
+        for source, target in () if candidate.alignment is None else candidate.alignment.links:
+            links.append([source + counts[0], target + counts[1]])
+        counts = [counts[0] + len(line.split()), counts[1] + len(candidate.text.split())]
+    return links
+
+
+def as_it_is(text: str, body: RequestBody) -> Record:
+    """The answer to a text that is in the target language already, or in none."""
+    record: Record = {"text": text}
+    if body.alignment:
+        record["alignment"] = [[place, place] for place in range(len(text.split()))]
+    if body.sentences:
+        return record | {"sentences": [], "gaps": [text]}
+    only: Record = {"text": text, "score": 0.0, "log_probability": 0.0}
+    return record | ({"candidates": [only]} if body.n_best is not None else {})
+
+
+def sentences_record(
+    sentences: Sentences,
+    sources: Sequence[str],
+    translations: Sequence[Translation],
+    language: str,
+    *,
+    scores: bool,
+    alignment: bool,
+) -> Record:
+    """The answer to a text of sentences.
+
+    Args:
+        sentences: Those of the text.
+        sources, translations: Of all texts.
+        language: That of the translations; empty = not known.
+        scores: Whether candidates are told.
+        alignment: Whether it is told which words of a sentence and its translation belong together.
+    """
+    records: list[Record] = []
+    for text in sentences.texts:
+        if isinstance(text, str):
+            records.append({"source": text, "text": text, "untranslated": True})
+        else:
+            said = _record(translations[text].candidates, scores=scores, alignment=alignment)
+            records.append({"source": sources[text], **said})
+    segments = TextSegments((), sentences.gaps)
+    whole = segments.joined([str(record["text"]) for record in records], language)
+    return {"text": whole, "sentences": records, "gaps": segments.gaps_for(language)}

@@ -163,13 +163,6 @@ def test_what_stays_of_a_field_takes_the_place_of_its_translation():
     assert texts == ["See ", "Bild 3", " in the appendix"]
 
 
-def test_a_field_without_its_end_leaves_the_rest_as_it_is():
-    begin = '<w:r><w:fldChar w:fldCharType="begin"/></w:r>'
-    document = docx(f"{begin}{field('PAGE', run('Seite'))}{run('hund')}")
-    found = paragraph_of(document.render(translated(document, backwards)), "word/document.xml")
-    assert re.findall("<w:t[^>]*>([^<]*)", found) == ["Seite", "HUND"]
-
-
 @pytest.mark.parametrize("space", ["\n   ", "\r\n", "  \n\n "])
 def test_a_line_end_in_a_paragraph_is_a_space(space):
     documents = [odt(f"ein{space}hund"), odt(f"ein{space}<text:span>hund</text:span>")]

@@ -186,18 +186,18 @@ def _read_word(xml: XmlFile) -> ReplacedText:
     blocks: dict[Node, Block] = {}
     paragraphs: dict[Node, list[Stretch]] = {}  # those whose order stays
     look: tuple[Node, str] | None = None
-    fields, whole = list[_Field](), _whole_fields(xml.root)
+    fields = list[_Field]()
     looks = _Looks(xml)
     for node in xml.root.walk(_NO_TEXT):
         name = node.name
         if name in _UNSEEN:
             continue
         previous, look = look, None
-        if name == "fldChar" and node in whole:
+        if name == "fldChar":
             if node.get("fldCharType") == "begin":
                 fields.append(_Field(_link_around(node)))
             elif node.get("fldCharType") == "end":
-                fields.pop()
+                del fields[-1:]
         elif name == "instrText" and fields:
             fields[-1].instruction += xml.text(node)
         if name not in ("t", *_BREAKS) or node.parent is None or node.parent.name != "r":
@@ -234,19 +234,6 @@ def _word_encoded(text: str, raw: str) -> str:
         return escaped(text)
     name = re.split(r"[\s/>]", raw[1:], maxsplit=1)[0]
     return f'<{name} xml:space="preserve">{escaped(text)}</{name}>'
-
-
-def _whole_fields(root: Node) -> set[Node]:
-    """The signs at the begin and end of fields that have both."""
-    opened, whole = list[Node](), set[Node]()
-    for sign in root.walk():
-        if sign.name == "fldChar":
-            kind = sign.get("fldCharType")
-            if kind == "begin":
-                opened.append(sign)
-            elif kind == "end" and opened:
-                whole |= {opened.pop(), sign}
-    return whole
 
 
 def _link_around(node: Node) -> Node | None:

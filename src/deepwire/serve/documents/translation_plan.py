@@ -9,39 +9,8 @@ from typing import NamedTuple
 from deepwire.data.text.sentences import SentenceSplitter, TextSegments, fitting_gap, has_words, is_spaced
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.serve.documents.document import Marks, Piece, Run, Unit, common, in_order
-from deepwire.serve.documents.markup_projection import is_projectable, project
-from deepwire.serve.documents.run_distribution import distribute
+from deepwire.serve.documents.markup_projection import distribute, is_projectable, project
 from deepwire.serve.documents.text_matching import Matching
-
-
-class DistinctTexts:
-    """Texts to translate: each different one once, or all in their order.
-
-    Args:
-        in_order: For models that read the texts of a document one after the other.
-
-    Attributes:
-        texts: What to translate; line by line what a model reads.
-        starts: The places of those that begin a document; None: each stands for itself.
-    """
-
-    def __init__(self, *, in_order: bool) -> None:
-        self.texts: list[str] = []
-        self.starts: set[int] | None = set() if in_order else None
-        self._places: dict[str, int] = {}
-
-    def begin_document(self) -> None:
-        """The next text begins a document."""
-        if self.starts is not None:
-            self.starts.add(len(self.texts))
-
-    def place(self, text: str) -> int:
-        """Where the text is among `texts`, to which it is added if need be."""
-        if text not in self._places or self.starts is not None:
-            self._places[text] = len(self.texts)
-            self.texts.append(text)
-        return self._places[text]
-
 
 _SHOWN = 40
 
@@ -84,7 +53,7 @@ class _Part:
         ]
 
 
-class _Sentences(NamedTuple):
+class Sentences(NamedTuple):
     """A unit of one run, which may have as many sentences as a book: they are held in a few bytes each.
 
     Attributes:
@@ -120,15 +89,16 @@ class TranslationPlan:
         language: str = "",
         starts: Collection[int] | None = None,
     ) -> None:
-        self._distinct = DistinctTexts(in_order=starts is not None)
-        self.texts, self.starts = self._distinct.texts, self._distinct.starts
+        self.texts: list[str] = []
+        self.starts: set[int] | None = None if starts is None else set()
+        self._places: dict[str, int] = {}
         self.untranslated: list[str] = []
         self.has_markup = False
         self._language, self._splitter = language, splitter
-        self._units: list[tuple[Unit, list[_Part] | _Sentences]] = []
+        self._units: list[tuple[Unit, list[_Part] | Sentences]] = []
         for place, unit in enumerate(units):
-            if place in (starts or ()):
-                self._distinct.begin_document()
+            if self.starts is not None and place in (starts or ()):
+                self.starts.add(len(self.texts))
             self.has_markup |= len(unit) > 1
             is_plain = len(unit) == 1 and not (unit[0].fixed or unit[0].marks)
             self._units.append((unit, self._sentences(unit[0].text) if is_plain else list(self._parts(unit))))
@@ -146,12 +116,24 @@ class TranslationPlan:
         whole = _Finished(is_spaced(self._language), translations, aligned)
         return [
             self._finished_sentences(unit, parts, translations)
-            if isinstance(parts, _Sentences)
+            if isinstance(parts, Sentences)
             else whole.unit(unit, parts)
             for unit, parts in self._units
         ]
 
-    def _sentences(self, text: str) -> _Sentences:
+    @property
+    def sentences(self) -> list[Sentences]:
+        """The units of one run."""
+        return [parts for _, parts in self._units if isinstance(parts, Sentences)]
+
+    def _place(self, text: str) -> int:
+        """Where the text is among `texts`, to which it is added if need be."""
+        if text not in self._places or self.starts is not None:
+            self._places[text] = len(self.texts)
+            self.texts.append(text)
+        return self._places[text]
+
+    def _sentences(self, text: str) -> Sentences:
         segments = self._splitter.split(text)
         texts: list[int | str] = list(segments.texts)
         too_long = set(segments.too_long)
@@ -159,11 +141,11 @@ class TranslationPlan:
             if number in too_long:
                 self._leave(sentence)
             else:
-                texts[number] = self._distinct.place(sentence.replace("\0", " "))
-        return _Sentences(texts, segments.gaps)
+                texts[number] = self._place(sentence.replace("\0", " "))
+        return Sentences(texts, segments.gaps)
 
     def _finished_sentences(
-        self, unit: Unit, sentences: _Sentences, translations: Sequence[str]
+        self, unit: Unit, sentences: Sentences, translations: Sequence[str]
     ) -> list[Piece]:
         places = [place for place in sentences.texts if isinstance(place, int)]
         if all(translations[place] == self.texts[place] for place in places):
@@ -185,7 +167,7 @@ class TranslationPlan:
             elif number // 2 in segments.too_long:
                 self._leave(text)
             elif any(not run.fixed and has_words(run.text) for run in part.runs):
-                part.text = self._distinct.place(text.replace("\0", " "))
+                part.text = self._place(text.replace("\0", " "))
             yield part
 
 
