@@ -14,7 +14,6 @@ from reversed_words import SETTINGS
 
 import deepwire
 from deepwire.cli.main import main
-from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError, UsageError
 from deepwire.training.loop import UpdateResult
 from deepwire.training.session import TrainingSession
@@ -54,23 +53,6 @@ def test_a_run_has_a_model_a_history_and_a_best_checkpoint(trained: deepwire.Run
     opened = deepwire.Run(trained.path)
     assert (opened.history, opened.stop_reason) == (trained.history, trained.stop_reason)
     assert opened.settings["seed"] == 3
-
-
-def test_all_processes_hear_from_the_main_one_whether_a_run_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one, which need not see the folder, would wait for a step that the main one does not take."""
-    told = [None, False]
-
-    class Other(ProcessGroup):
-        def broadcast_value(self, value: object) -> object:
-            return told.pop(0)
-
-    def require(_loaded: object, _processes: object, *, begins: bool) -> None:
-        raise UsageError(f"begins: {begins}")
-
-    monkeypatch.setattr("deepwire.api.training.require_startable", require)
-    settings = {**SETTINGS, "data": {"source": "src", "target": "trg", "train": "text"}, "run": "unseen"}
-    with pytest.raises(UsageError, match="begins: False"):
-        deepwire.train(settings, processes=Other(1, 2))
 
 
 def test_a_finished_run_is_not_trained_again(trained: deepwire.Run, data: dict[str, object]) -> None:
@@ -235,13 +217,7 @@ def test_an_error_in_a_callback_comes_out_and_leaves_the_run_free(
 def test_mistakes_are_told_as_in_a_run_file(data: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=r"argument: training.batch_token: unknown key \(did you mean"):
         deepwire.train(SETTINGS, data=data, training={"batch_token": 3})
-    with pytest.raises(UsageError, match=r"argument: trainig: unknown key \(did you mean training\?\)"):
-        deepwire.train(SETTINGS, data=data, trainig={"batch_tokens": 3})
-    with pytest.raises(UsageError, match="settings: model: must be a section"):
-        deepwire.prepare({**SETTINGS, "model": 3}, data=data)
     with pytest.raises(UsageError, match="settings: name the run directory"):
         deepwire.train(SETTINGS, data=data, quiet=True)
-    with pytest.raises(UsageError, match=r"argument: training\.validation\.beam: 7 has no effect"):
-        deepwire.train(SETTINGS, data=data, training={"validation": {"beam": 7}})
     with pytest.raises(DataError, match=r"gone\.src"):
         deepwire.prepare(SETTINGS, data={**data, "train": "gone"})

@@ -103,25 +103,6 @@ def test_a_system_translates_the_same_there(
     assert (more.size(0), more.size(1) <= 4) == (2 * LINES, True)
 
 
-def test_rounds_of_recurrent_depth_are_chosen_at_export(
-    joint: Vocabularies, multi30k: Text, export: Export, tmp_path: Path
-) -> None:
-    """The proof has as many, and so has what is evaluated."""
-    recurrence = {"prelude": 1, "coda": 1, "rounds": 2}
-    settings = {"encoder": {"layers": 3, "recurrence": recurrence}, "decoder": {"layers": 1}}
-    code, errors = export(saved(tmp_path / "model", joint, settings, decoding={"rounds": 5}))
-    assert code == 0, errors
-    there, tokenizer = opened(tmp_path / "out")
-    assert there.config.decoding["rounds"] == 5
-    batch = tokenizer(list(multi30k["de"][:2]), return_tensors="pt", padding=True)
-    given = {**batch, "decoder_input_ids": torch.tensor([[1, 9], [1, 9]])}
-    with torch.no_grad():
-        chosen = there(**given).logits
-        there.config.decoding["rounds"] = None
-        trained = there(**given).logits
-    assert not torch.allclose(chosen, trained, atol=1e-3)
-
-
 def test_several_directions_and_another_vocabulary(
     pairs: list[Pair], multi30k: Text, export: Export, tmp_path: Path
 ) -> None:
@@ -266,38 +247,3 @@ def test_generate_does_what_a_generation_config_asks_for(
             there.generate(**batch, generation_config=transformers.GenerationConfig(**{name: value}))
     with pytest.raises(ValueError, match="decoder_input_ids: generate begins"):
         there.generate(**batch, decoder_input_ids=torch.tensor([[1, 9]] * 3))
-
-
-@pytest.mark.slow
-def test_trainer_predicts_what_generate_finds(
-    joint: Vocabularies, multi30k: Text, export: Export, tmp_path: Path
-) -> None:
-    """Also in batches behind the first, after which it fills in the configuration of the model."""
-    pytest.importorskip("accelerate")
-    assert export(saved(tmp_path / "model", joint, {}))[0] == 0
-    model, tokenizer = opened(tmp_path / "out")
-    german, english = (list(multi30k[language][:4]) for language in ("de", "en"))
-    rows = tokenizer(german, text_target=english)
-    data = [{"input_ids": a, "labels": b} for a, b in zip(rows["input_ids"], rows["labels"], strict=True)]
-    config = transformers.GenerationConfig(num_beams=1, max_new_tokens=5)
-    for settings, wanted in (({}, {}), ({"generation_config": config}, {"beam": 1, "max_new_tokens": 5})):
-        found = [model.generate(torch.tensor([row["input_ids"]]), **wanted)[0] for row in data]
-        trainer = transformers.Seq2SeqTrainer(
-            model=model,
-            args=transformers.Seq2SeqTrainingArguments(
-                output_dir=str(tmp_path / "predicted"),
-                per_device_eval_batch_size=1,
-                predict_with_generate=True,
-                report_to=[],
-                use_cpu=True,
-                disable_tqdm=True,
-                **settings,
-            ),
-            data_collator=transformers.DataCollatorForSeq2Seq(tokenizer),
-            processing_class=tokenizer,
-        )
-        predicted = trainer.predict(data).predictions
-        for ours, row in zip(found, predicted, strict=True):
-            assert [number for number in row if number > 0] == [
-                number for number in ours.tolist() if number > 0
-            ]

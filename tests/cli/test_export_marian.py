@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -151,34 +148,6 @@ def test_what_marian_does_not_compute_is_refused_by_name(
     assert (code, said in errors) == (4, True), errors
     assert "embeddings: {start: zero}" in errors
     assert not list(tmp_path.glob("*out*"))
-
-
-def test_what_deepwire_does_with_a_line_by_itself_is_not_compared(
-    vocabularies: Vocabularies, export: Export, tmp_path: Path
-) -> None:
-    """Lines that the model never sees, or sees otherwise, are nothing of the model."""
-    own = {"guards": True, "casing": True, "placeholders": True, "max_source_length": 4}
-    model = saved(tmp_path / "model", vocabularies, SSRU, decoding={"max_length_extra": 9, **own})
-    (tmp_path / "odd").write_text("12:30\nZWEI HUNDE LAUFEN\nEin Hund auf www.example.org\n")
-    code, errors = export(model, "--text", str(tmp_path / "odd"))
-    assert code == 0, errors
-    assert json.loads((tmp_path / "out" / "parity.json").read_text())["compared"]["beam_equal"] == 1
-
-
-def test_a_full_disk_leaves_nothing(vocabularies: Vocabularies, tmp_path: Path) -> None:
-    """In a process of its own, whose files may not become larger than the model is."""
-    model = saved(tmp_path / "model", vocabularies, SSRU)
-    command = ["export", str(model), "-o", str(tmp_path / "out"), "--format", "marian", "--unchecked"]
-    done = subprocess.run(
-        [sys.executable, "-m", "deepwire", *command],
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
-        check=False,
-    )
-    assert done.returncode == 6, done.stderr
-    assert "cannot write: File too large" in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_a_vocabulary_of_words(multi30k: Text, export: Export, tmp_path: Path) -> None:

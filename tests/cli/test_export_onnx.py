@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -86,17 +85,6 @@ def test_it_translates_the_same_there(folder: Path) -> None:
     assert (found["equal"], found["beam_equal"]) == (1, 1)
     assert found["bleu"][0] == found["bleu"][1]
     assert len({path.name for path in (folder / "onnx").iterdir()}) == 8
-
-
-def test_the_manifest_says_all_that_another_host_needs(folder: Path) -> None:
-    manifest = json.loads((folder / "onnx" / "manifest.json").read_text())
-    assert manifest["decoding"]["length_penalty"] == 1.2
-    assert manifest["symbols"] == {"pad": 0, "bos": 1, "eos": 2, "unk": 3}
-    assert manifest["vocabulary"]["source"] == ["vocabulary/joint.model"]
-    for graph in manifest["graphs"].values():
-        session = onnxruntime.InferenceSession(folder / "onnx" / graph["file"])
-        for side, known in (("inputs", session.get_inputs()), ("outputs", session.get_outputs())):
-            assert [leaf["name"] for leaf in graph[side]] == [each.name for each in known]
 
 
 def host(folder: Path) -> type:
@@ -200,14 +188,6 @@ def test_the_host_says_what_is_wrong_on_one_line(
 ) -> None:
     found, errors = faults(folder / "onnx", text, *options)
     assert (found, said in errors) == (code, True), errors
-
-
-def test_the_host_names_a_damaged_file(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(folder / "onnx", tmp_path / "out")
-    graph = tmp_path / "out" / "step.onnx"
-    graph.write_bytes(graph.read_bytes()[:1000])
-    code, errors = faults(tmp_path / "out", b"ein Hund\n")
-    assert (code, f"{graph}: cannot be read: " in errors) == (4, True)
 
 
 def test_an_exported_folder_is_no_model(folder: Path) -> None:

@@ -109,17 +109,10 @@ def foreign(folder: Path, models: Path, kind: str, **settings: object) -> Path:
 Command = Callable[..., tuple[int, str]]
 CHANGED: Mapping[str, Mapping[str, object]] = {
     "another type": {"model_type": "t5"},
-    "another activation": {"activation_function": "tanh"},
     "another width": {"d_model": 24},
     "more layers": {"encoder_layers": 3},
-    "another feed-forward width": {"decoder_ffn_dim": 16},
-    "smaller table": {"vocab_size": 20, "pad_token_id": 2, "decoder_start_token_id": 2},
     "huge table": {"vocab_size": 10**9},
-    "huge table of nothing": {"vocab_size": 10**9},
-    "no table": {"vocab_size": 10**9},
-    "huge target": {"decoder_vocab_size": 10**9, "share_encoder_decoder_embeddings": False},
     "huge width": {"d_model": 10**9},
-    "huge depth": {"decoder_layers": 10**9},
 }
 """What a wrong folder says in its `config.json`."""
 
@@ -243,21 +236,13 @@ def test_files_of_another_vocabulary_are_refused(
     [
         ("no folder", 4, "is no folder"),
         ("another type", 4, "a model of the type 't5', which is not known here"),
-        ("another activation", 4, "activation_function 'tanh' is not known here"),
         ("no weights", 4, "has no model.safetensors"),
         ("no SentencePiece", 4, "has no SentencePiece model"),
         ("damaged table", 4, "vocab.json: is not JSON"),
-        ("two numbers", 4, "two pieces have one number"),
-        ("smaller table", 4, "rows, but config.json names 20"),
         ("huge table", 4, "rows, but config.json names 1000000000"),
-        ("huge target", 4, "rows, but config.json names 1000000000"),
-        ("huge table of nothing", 4, "model.safetensors: tensor model.shared.weight"),
-        ("no table", 4, "encoder.embed_tokens.weight: no table"),
         ("huge width", 4, "config.json: d_model is 1000000000"),
-        ("huge depth", 4, "config.json: decoder_layers is 1000000000"),
         ("another width", 4, "config.json: d_model is 24, but model.safetensors has 16"),
         ("more layers", 4, "config.json: encoder_layers is 3, but model.safetensors has 2"),
-        ("another feed-forward width", 4, "config.json: decoder_ffn_dim is 16, but model.safetensors has 24"),
         ("a tensor more", 4, "encoder.layers.0.adapter.weight"),
         ("a tensor less", 4, "finds no value"),
     ],
@@ -277,24 +262,16 @@ def test_a_wrong_folder_is_refused_in_one_line(
         (folder / "target.spm").unlink()
     elif change == "damaged table":
         (folder / "vocab.json").write_text("{")
-    elif change == "two numbers":
-        (folder / "vocab.json").write_text('{"</s>": 0, "<unk>": 0}')
     elif change == "no weights":
         (folder / "model.safetensors").unlink()
     elif change == "a tensor more":
         tensors["model.encoder.layers.0.adapter.weight"] = torch.ones(2)
     elif change == "a tensor less":
         del tensors["model.encoder.layers.0.fc2.weight"]
-    elif change == "no table":
-        del tensors["model.shared.weight"]
-    elif change == "huge table of nothing":
-        tensors["model.shared.weight"] = torch.zeros(10**9, 0)
     if folder.exists():
         (folder / "config.json").write_text(json.dumps(config))
         if change != "no weights":
             save_file(tensors, folder / "model.safetensors")
-    if change == "smaller table":
-        (folder / "generation_config.json").unlink()
     found, errors = command("import", "huggingface", folder, "-o", tmp_path / "imported")
     assert (found, said in errors) == (code, True), errors
     assert "unexpected" not in errors

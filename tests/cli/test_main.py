@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import typer
-from permissions import permissions_obeyed
 
 from deepwire import errors
 from deepwire.cli import main as cli
@@ -96,19 +95,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["trian"], "did you mean 'train'?"),
         (["analyze", "attention"], "see deepwire analyze --help"),
         (["translate", "--nope"], "see deepwire translate --help"),
-        (["evaluate", "--lower-is-better"], "see deepwire evaluate --help"),
-        (["translate", "evaluate", "-i"], "see deepwire translate --help"),
         (["translate", "m", "--temperature", "3"], "settings have no dashes: sampling.temperature=VALUE"),
-        (["serve", "m", "--casing"], "settings have no dashes: casing=VALUE"),
-        (["recipes", "shwo"], "did you mean 'show'?"),
         (["recipes", "show", "demo", "--resolvd"], "did you mean --resolved?"),
-        (["train", "run.yaml", "--run", "x"], "settings have no dashes: run=VALUE"),
-        (["prepare", "run.yaml", "--data.valid=x"], "settings have no dashes: data.valid=VALUE"),
         (["train", "run.yaml", "--max-updates", "9"], "settings have no dashes: training.max_updates=VALUE"),
-        (
-            ["train", "--layers", "6"],
-            "settings have no dashes: model.encoder.layers=VALUE or model.decoder.layers=VALUE",
-        ),
     ],
 )
 def test_a_wrong_command_gets_a_suggestion(
@@ -120,50 +109,6 @@ def test_a_wrong_command_gets_a_suggestion(
     error, second = captured.err.splitlines()
     assert error.startswith("error: ")
     assert second.startswith(f"hint: {hint}")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (["translate", "m", "--beam", "0"], "--beam: must be at least 1, not 0"),
-        (["translate", "m", "--beam", "x"], "--beam: must be a whole number, not 'x'"),
-        (["generate", "m", "--max-length", "9999999999"], "less than or equal to 100000, not 9999999999"),
-        (["generate", "m", "--max-length", "x"], "--max-length"),
-        (["translate", "m", "--length-penalty", "nan!"], "--length-penalty: must be a number, not 'nan!'"),
-    ],
-)
-def test_a_wrong_number_of_an_option_is_repeated(
-    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(arguments) == 2
-    assert problem in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["evaluate", "closed", "--reference", "text"],
-        ["evaluate", "text", "--reference", "closed"],
-        ["translate-file", "model", "--input", "closed.md"],
-        ["data", "check", "--source", "closed", "--target", "text"],
-    ],
-    ids=" ".join,
-)
-def test_what_may_not_be_read_is_said_by_the_command_that_reads_it(
-    arguments: list[str], tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The parser of options asked first, and called a text that may not be read a wrong command."""
-    monkeypatch.chdir(tmp_path)
-    # It answers for the permissions that the process could have.
-    monkeypatch.setattr(os, "access", lambda path, _: bool(Path(path).stat().st_mode & 0o400))
-    Path("text").write_text("a\n")
-    for name in ("closed", "closed.md"):
-        Path(name).write_text("a\n")
-        Path(name).chmod(0)
-    with permissions_obeyed():
-        assert cli.main(arguments) == 3
-    error = capsys.readouterr().err.splitlines()[0]
-    assert re.fullmatch(r"error: closed(\.md)?: cannot (open|read): Permission denied", error)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,6 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.ops import precision
-from deepwire.ops.packed_linear import has_kernels
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 from forked import fork
@@ -147,22 +145,6 @@ def test_parts_of_another_job_are_not_used(
     for changed in ([*command, "--beam", "3"], ["back-translate", *command[1:]]):
         assert main(changed) == 2
         assert "exists already" in capsys.readouterr().err
-
-
-def test_what_timing_chooses_is_chosen_once(
-    model: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command = ["distill", model, "-i", "text", "-o", "made"]
-    before = torch.get_float32_matmul_precision()
-    for faster in (True, False):
-        monkeypatch.setattr(precision, "_medium_is_true_and_faster", lambda answer=faster: answer)
-        monkeypatch.setattr(precision, "_cpu_bfloat16_pays", lambda answer=faster: not answer)
-        assert main(command) == 0
-    torch.set_float32_matmul_precision(before)
-    assert "nothing to do" in capsys.readouterr().err
-    formats = json.loads((folder / "made.json").read_text())["job"]["formats"]
-    first = "fp16" if has_kernels("fp16") else "fp32"
-    assert formats == {"precision": first, "products": "medium"}
 
 
 def test_it_never_writes_over_a_text(model: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

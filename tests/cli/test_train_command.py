@@ -12,7 +12,6 @@ import torch
 
 from deepwire.cli.main import main
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.errors import ResourceError
 from deepwire.training import run as runs
 
 RUN_FILE = """
@@ -90,21 +89,6 @@ def test_train_translate_and_continue(toy: Path, capsys: pytest.CaptureFixture[s
     for model in ("runs/toy", "runs/toy@last", "runs/toy@avg2", "mean"):
         assert main(["translate", model, "-i", "valid.src", "-o", "out.txt"]) == 0, capsys.readouterr().err
         assert len((toy / "out.txt").read_text().splitlines()) == 10
-
-
-def test_what_fails_after_it_was_begun_anew_goes_on_without_fresh(
-    toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def full(*_: object) -> None:
-        raise ResourceError("no space", "free some space and run the same command again")
-
-    monkeypatch.setattr("deepwire.training.session.train", full)
-    for options, hint in (
-        (["--fresh"], "the same command without --fresh again"),
-        ([], "the same command again"),
-    ):
-        assert main(["train", "toy.yaml", *options]) == 6
-        assert f"hint: free some space and run {hint}\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -116,24 +116,6 @@ def test_every_decoding_setting_can_be_set(translate):
     assert drawn == translate("--sample", "--seed", "3", "--set", "sampling.top_k=4")
 
 
-def test_samples_follow_the_seed(translate):
-    options = ("--sample", "sampling.top_p=0.95", "sampling.temperature=1.5", "--seed")
-    first = translate(*options, "1")
-    assert translate(*options, "1", "batch_tokens=1") == first
-    assert translate(*options, "2") != first
-
-
-def test_options_of_draws_change_those_of_a_model_that_draws(translate, tmp_path):
-    draws = save(tmp_path / "draws", seed=1, sampling={"temperature": 3.0, "seed": 2})
-    expected = translate("--sample", "sampling.temperature=3", "--seed", "7")
-    assert expected != translate("--sample", "--seed", "7")
-    for options in (["--sample", "--seed", "7"], ["sampling.seed=7"]):
-        assert translate(*options, models=(draws,)) == expected
-    assert translate("--sample", models=(draws,)) == translate(models=(draws,))
-    assert translate("sampling=null", models=(draws,)) == translate()
-    assert main(["translate", draws, "--input", str(tmp_path / "input"), "--seed", "7", "--beam", "2"]) == 2
-
-
 def test_prefixes(translate, tmp_path):
     prefixes = tmp_path / "prefixes"
     prefixes.write_text("a dog\n\n\n\n\n\nsofa\n")
@@ -180,32 +162,6 @@ def test_mistakes_are_one_line(model, tmp_path, monkeypatch, capsys, options, co
     assert message in captured.err
     assert captured.err.count("error: ") == 1
     assert "Traceback" not in captured.err
-
-
-def test_different_counts_of_prefixes_leave_no_file(model, tmp_path, capsys):
-    (tmp_path / "input").write_text("hund\nhund\n")
-    (tmp_path / "prefixes").write_text("a\n")
-    options = ["--input", str(tmp_path / "input"), "--prefix", str(tmp_path / "prefixes")]
-    assert main(["translate", model, *options, "--output", str(tmp_path / "out")]) == 3
-    assert "line counts differ" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_shortlist_takes_the_place_of_shortlists_only(tmp_path, capsys, translate):
-    model = save(tmp_path / "own", seed=1)
-    for name, lines in (("s", SOURCE), ("t", TARGET), ("file", ["mine"])):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
-    learn = ["shortlist", model, "-q", "--source", str(tmp_path / "s"), "--target", str(tmp_path / "t")]
-    assert main(["shortlist", model, "--source", "-", "--target", "-"]) == 2
-    assert "only one text can come from stdin" in capsys.readouterr().err
-    for place, code in ((model, 2), (tmp_path, 2), (tmp_path / "file", 2), (tmp_path / "file" / "x", 2)):
-        assert main([*learn, "--output", str(place)]) == code
-        assert str(place) in capsys.readouterr().err
-    assert (tmp_path / "file").read_text() == "mine\n"
-    for _ in range(2):
-        assert main(learn) == 0
-        assert capsys.readouterr().out == f"{model}/shortlist\n"
-    assert translate("--shortlist", models=(model,)) == translate()
 
 
 def start(model, *options):
