@@ -90,9 +90,3 @@ def test_the_digest_set_is_a_set(numbers: list[int], blocks: list[int]) -> None:
     assert len(known) == len(expected)
     assert known.contains(digests(expected)).all()
     assert not known.contains(digests(expected, "-")).any()
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.text(max_size=60), st.text(max_size=60))
-def test_the_reason_does_not_depend_on_the_direction(source: str, target: str) -> None:
-    assert reason(source, target) == reason(target, source)

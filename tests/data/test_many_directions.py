@@ -11,9 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepwire.data.batches import batching
 from deepwire.data.batches.batching import (
-    Batch,
     BatchSettings,
     StreamPosition,
     Update,
@@ -147,44 +145,6 @@ def unpadded(row: np.ndarray) -> list[int]:
     return [int(number) for number in row if number != PAD]
 
 
-def test_batches_mix_directions_and_know_their_languages(prepared: Prepared) -> None:
-    languages, store = prepared.languages, prepared.train
-    assert languages is not None
-    assert store.directions is not None
-    mixed = 0
-    for update in epoch_of(stream(prepared)):
-        for batch in update.batches:
-            assert batch.source_languages is not None
-            assert batch.target_languages is not None
-            found = [languages.directions[int(place)] for place in store.directions[batch.lines]]
-            assert [languages.names[index] for index in batch.source_languages] == [
-                one.source for one in found
-            ]
-            assert [languages.names[index] for index in batch.target_languages] == [
-                one.target for one in found
-            ]
-            mixed += len(set(found)) > 1
-    assert mixed > 5
-
-
-@pytest.mark.parametrize("sampling", [0.0, 0.1])
-def test_any_place_is_found_again(
-    prepared: Prepared, sampling: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batching, "_SMALLEST_WINDOW", (100, 100))
-    monkeypatch.setattr(batching, "_LARGEST_WINDOW", 200)
-    monkeypatch.setattr(batching, "_UPDATES_IN_WINDOW", 2)
-    straight = list(islice(stream(prepared, sampling=sampling).updates(StreamPosition()), 40))
-    for stop in (0, 7, 23, 38):
-        update, _ = next(stream(prepared, sampling=sampling).updates(straight[stop][1]))
-        assert all(map(same, update.batches, straight[stop + 1][0].batches))
-
-
-def same(first: Batch, second: Batch) -> bool:
-    names = ("source", "target_input", "target_output", "lines", "source_languages", "target_languages")
-    return all(np.array_equal(getattr(first, name), getattr(second, name)) for name in names)
-
-
 def test_temperature_changes_what_an_epoch_reads(folder: Path) -> None:
     small = {"prefix": str(folder / "valid"), "source": "qaa", "target": "en"}
     large = {"prefix": str(folder / "train"), "source": "de", "target": "en"}
@@ -227,23 +187,3 @@ def test_the_text_for_the_vocabulary_is_balanced(tmp_path: Path, temperature: fl
     for language in range(4):
         repeated = {count for line, count in times.items() if line.startswith(f"{language} ")}
         assert max(repeated) - min(repeated) <= 1, "all lines of a language as often as one another"
-
-
-def test_rare_scripts_are_covered_or_written_as_bytes(tmp_path: Path) -> None:
-    write(tmp_path / "t.en", [f"{line} {number}" for number, line in enumerate(ENGLISH)])
-    write(
-        tmp_path / "t.te", [f"{line} నమస్కారం" if number < 3 else line for number, line in enumerate(ENGLISH)]
-    )
-    write(
-        tmp_path / "t.zh", [f"{line} 你好世界" if number < 3 else line for number, line in enumerate(ENGLISH)]
-    )
-    directions = {"between": ["en"], "and": ["te", "zh"]}
-    for coverage, spelled in ((1.0, False), (0.98, True)):
-        vocabulary = {"size": 600, "character_coverage": coverage, "balance_temperature": 5}
-        settings = {"train": str(tmp_path / "t"), "vocabulary": vocabulary, "prepared": str(tmp_path / "p")}
-        made = prepare(DataConfig.model_validate({"directions": directions, **settings}), seed=1)
-        for text in ("నమస్కారం", "你好", "世界"):
-            ids = made.vocabularies.source.encode(text)
-            assert made.vocabularies.source.decode(ids) == text
-            pieces = made.vocabularies.source.pieces(ids)
-            assert any(piece.startswith("<0x") for piece in pieces) == spelled

@@ -11,7 +11,7 @@ import pytest
 from deepwire.data.data_config import DataConfig
 from deepwire.data.filters import REASON_IDS
 from deepwire.data.selection import CheckReport, check_corpora, printable, report_lines
-from deepwire.data.text.pairs import Pair, PairBlock, Reservoir, Texts
+from deepwire.data.text.pairs import PairBlock, Texts
 
 GERMAN = [
     "Ein",
@@ -81,21 +81,6 @@ def test_samples_repeat_with_the_seed_and_are_kept_pairs() -> None:
     assert len({pair.line for pair in first}) == 5
     assert report_of(pairs, samples=0).samples() == []
     assert len(report_of(pairs[:3], samples=5).samples()) == 3
-
-
-def test_every_pair_has_the_same_chance() -> None:
-    counts = [0] * 100
-    for seed in range(2000):
-        reservoir = Reservoir(5, seed)
-        for start in range(0, 100, 7):
-            numbers = range(start, min(start + 7, 100))
-            reservoir.extend([Pair(number, "", "", 0) for number in numbers])
-        for pair in reservoir.pairs:
-            counts[pair.line] += 1
-    # Binomial(2000, 1/20): mean 100, standard deviation 9.7.
-    assert min(counts) > 55
-    assert max(counts) < 150
-    assert abs(sum(counts[:10]) - 1000) < 130
 
 
 SENTENCES = {

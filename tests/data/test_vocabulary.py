@@ -56,12 +56,6 @@ def usual(text: str) -> str:
     return one_space(_FORM.sub(lambda form: _READ[form[0]], text))
 
 
-def test_real_text_comes_back(model: Vocabularies) -> None:
-    for pair in pairs(300):
-        for vocabulary, text in ((model.source, pair.source), (model.target, pair.target)):
-            assert vocabulary.decode(vocabulary.encode(text)) == one_space(text)
-
-
 @settings(max_examples=150, deadline=None)
 @given(text=st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_unicode_text_comes_back(text: str) -> None:

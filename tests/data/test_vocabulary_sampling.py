@@ -41,27 +41,6 @@ def unigram() -> Vocabulary:
     return learn("unigram")
 
 
-@pytest.fixture(params=["bpe", "unigram"])
-def vocabulary(request: pytest.FixtureRequest) -> Vocabulary:
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, Vocabulary)
-    return found
-
-
-def test_the_seed_decides(vocabulary: Vocabulary) -> None:
-    text = lines(1)[0]
-    first = [vocabulary.sample(text, seed, 0.2) for seed in range(50)]
-    assert first == [vocabulary.sample(text, seed, 0.2) for seed in range(50)]
-    assert len({tuple(ids) for ids in first}) > 10
-
-
-def test_every_draw_spells_the_text(vocabulary: Vocabulary) -> None:
-    for seed, line in enumerate(lines(200)):
-        assert vocabulary.decode(vocabulary.sample(line, seed, 0.5)) == " ".join(
-            filter(None, line.split(" "))
-        )
-
-
 def test_another_process_draws_the_same(bpe: Vocabulary, unigram: Vocabulary, tmp_path: Path) -> None:
     both, texts = {"bpe": bpe, "unigram": unigram}, lines(20)
     for kind, vocabulary in both.items():

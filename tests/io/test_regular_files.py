@@ -95,11 +95,3 @@ def test_a_forked_child_goes_on_holding_and_is_waited_for(tmp_path: Path, holder
     with acquire_lock(path, tell_and_end):
         assert heard == [f"pid {first} on host {socket.gethostname()}"]
         assert path.read_text() == f"pid {os.getpid()} on host {socket.gethostname()}\n"
-
-
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "precious").write_text("precious")
-    (tmp_path / "lock").symlink_to("precious")
-    with pytest.raises(UsageError, match="is a link to precious"):
-        acquire_lock(tmp_path / "lock", never_busy)
-    assert (tmp_path / "precious").read_text() == "precious"

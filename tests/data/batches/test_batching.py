@@ -5,7 +5,6 @@ import json
 from collections.abc import Sequence
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +23,6 @@ from deepwire.data.batches.batching import (
     cut_updates,
     validation_batches,
 )
-from deepwire.data.batches.epoch_order import Part
 from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
@@ -161,51 +159,6 @@ def test_going_on_from_any_position_gives_the_same(skip: int, seed: int, samplin
         assert after == after_again
 
 
-def test_going_far_ahead_does_not_replay(
-    store: TokenStore, small_windows: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stream = UpdateStream(store, BatchSettings(500, 200), seed=1)
-    plans: list[tuple[int, int]] = []
-    original = stream._plan
-
-    def planned(epoch: int, window: int) -> Any:
-        plans.append((epoch, window))
-        return original(epoch, window)
-
-    monkeypatch.setattr(stream, "_plan", planned)
-    next(stream.updates(StreamPosition(epoch=1000, window=2, index=1, number=10**6)))
-    assert plans == [(1000, 2)]
-
-
-def test_seeds_and_epochs_give_other_orders(store: TokenStore) -> None:
-    def first_lines(seed: int, epoch: int) -> tuple[int, ...]:
-        stream = UpdateStream(store, BatchSettings(500, 200), seed=seed)
-        return tuple(next(stream.updates(StreamPosition(epoch)))[0].batches[0].lines.tolist())
-
-    assert len({first_lines(seed, epoch) for seed in (1, 2) for epoch in (0, 1)}) == 4
-
-
-def test_weights_are_honoured(tmp_path: Path) -> None:
-    rows = random_rows(60, 2)
-    folder = store_of(tmp_path / "s", *rows)
-    store = TokenStore(folder, [Part(0, 20, 2.0), Part(20, 60, 0.5)])
-    stream = UpdateStream(store, BatchSettings(100, 50), seed=1)
-    counts = sum(
-        np.bincount(batch.lines, minlength=60)
-        for epoch in (0, 1)
-        for update in epoch_of(stream, epoch)
-        for batch in update.batches
-    )
-    assert (counts[:20] == 4).all()
-    assert (counts[20:] == 1).all()
-
-
-def test_epochs_without_sentences_are_passed_over(tmp_path: Path) -> None:
-    store = TokenStore(store_of(tmp_path / "s", [[5]], [[5]]), [Part(0, 1, 0.25)])
-    stream = UpdateStream(store, BatchSettings(10, 10), seed=1)
-    assert [update.epoch for update, _ in islice(stream.updates(StreamPosition()), 3)] == [3, 7, 11]
-
-
 @given(widths=st.lists(st.integers(1, 60), max_size=200).map(sorted), most=st.integers(1, 300))
 def test_batches_are_as_full_as_they_can_be(widths: list[int], most: int) -> None:
     cuts = cut_batches(np.array(widths, dtype=np.int64), most)
@@ -324,15 +277,3 @@ def test_a_sampled_sentence_is_never_longer_than_the_longest_stored_one() -> Non
         for batch in update.batches:
             assert batch.source.shape[1] <= store.source_side.longest + 1
             assert batch.target_output.shape[1] <= store.target_side.longest + 1
-
-
-def test_a_line_read_twice_in_an_epoch_is_cut_twice(tmp_path: Path) -> None:
-    once = text_store(tmp_path / "s", 40)
-    store = TokenStore(once.folder, [Part(0, 40, 2.0)])
-    stream = UpdateStream(store, BatchSettings(500, 500, sampling=0.4), seed=1, vocabularies=bpe())
-    rows: dict[int, set[tuple[int, ...]]] = {}
-    for update in epoch_of(stream):
-        for batch in update.batches:
-            for row, line in zip(batch.source.tolist(), batch.lines.tolist(), strict=True):
-                rows.setdefault(line, set()).add(tuple(number for number in row if number != PAD))
-    assert sum(len(cuts) == 2 for cuts in rows.values()) > 20

@@ -17,15 +17,6 @@ from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStor
 BATCHES = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 30)), min_size=1, max_size=12)
 
 
-def test_a_large_batch_is_cut_and_nearly_equal_ones_are_not() -> None:
-    assert partition_batches([(10, 8)], 2) == [[BatchPiece(0, 0, 5)], [BatchPiece(0, 5, 10)]]
-    assert partition_batches([(10, 8), (11, 8)], 2) == [[BatchPiece(0, 0, 10)], [BatchPiece(1, 0, 11)]]
-    assert partition_batches([(8, 5), (8, 5), (8, 5)], 2) == [
-        [BatchPiece(0, 0, 8), BatchPiece(1, 0, 4)],
-        [BatchPiece(1, 4, 8), BatchPiece(2, 0, 8)],
-    ]
-
-
 def test_many_rows_are_cut_in_multiples_of_eight() -> None:
     assert partition_batches([(100, 8)], 2) == [[BatchPiece(0, 0, 48)], [BatchPiece(0, 48, 100)]]
     assert partition_batches([(104, 8)], 3) == [

@@ -60,23 +60,6 @@ def test_numbers_take_the_room_they_need(size: int, dtype: str, tmp_path: Path) 
     rows=st.lists(st.lists(st.integers(4, 99), max_size=6), min_size=1, max_size=12),
     data=st.data(),
 )
-def test_gather_takes_any_lines_in_any_order(
-    rows: list[list[int]], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    store = TokenStore(
-        write(tmp_path_factory.mktemp("g") / "s", [((row, ""), (row[:1], "")) for row in rows])
-    )
-    lines = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=20))
-    tokens, lengths = store.source_side.gather(np.array(lines, dtype=np.int64))
-    assert tokens.tolist() == [number for line in lines for number in rows[line]]
-    assert lengths.tolist() == [len(rows[line]) for line in lines]
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    rows=st.lists(st.lists(st.integers(4, 99), max_size=6), min_size=1, max_size=12),
-    data=st.data(),
-)
 def test_taken_sentences_are_those_asked_for(
     rows: list[list[int]], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,14 +16,11 @@ from deepwire.data.batches.collator import Batch, ContextSide, sides_with_contex
 from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
 from deepwire.data.context import ContextConfig, in_front
 from deepwire.data.data_config import DataConfig
-from deepwire.data.prepare.build import DocumentOrder
 from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.data.selection import Selection
 from deepwire.data.text import corpus as corpora_module
 from deepwire.data.text import files
 from deepwire.data.text.corpus import directed
-from deepwire.data.text.pairs import PairBlock, Texts
-from deepwire.errors import DataError
 
 TEXT = """\
 aa|AA
@@ -145,51 +141,6 @@ def test_all_of_a_target_is_learned_where_it_is_asked_for(tmp_path: Path) -> Non
     assert ("bb </s>", "<s> AA | BB", "AA | BB </s>") in rows
     assert sum(batch.target_tokens for batch in update.batches) == update.target_tokens
     assert update.target_tokens == sum(len(row[2].split()) for row in rows)
-
-
-def test_without_context_nothing_changes_bit_for_bit(tmp_path: Path) -> None:
-    """Neither in the files, nor in batches; and a store without documents is not used with context."""
-    none = prepared(tmp_path, {})
-    assert not list(none.folder.rglob("pair.previous"))
-    documents = prepared(tmp_path, {"source": 1})
-    assert documents.folder != none.folder
-    assert documents.model_sizes[0] == none.model_sizes[0] + 1
-    plain = BatchSettings(20, 20)
-    zero = BatchSettings(20, 20, context=ContextConfig(source=0, target=0))
-    for first, second in zip(
-        *(
-            islice(UpdateStream(none.train, each, seed=3).updates(StreamPosition()), 20)
-            for each in (plain, zero)
-        ),
-        strict=True,
-    ):
-        assert first[1] == second[1]
-        for one, other in zip(first[0].batches, second[0].batches, strict=True):
-            assert np.array_equal(one.source, other.source)
-            assert np.array_equal(one.target_output, other.target_output)
-    with pytest.raises(DataError, match="its pairs have no documents"):
-        UpdateStream(none.train, BatchSettings(20, 20, context=documents.context), seed=1)
-
-
-def block_of(corpus: int, lines: list[int] | np.ndarray) -> PairBlock:
-    sizes = np.zeros(len(lines), np.int32)
-    return PairBlock(corpus, np.array(lines, np.int64), Texts(b"", sizes), Texts(b"", sizes))
-
-
-@settings(max_examples=100)
-@given(st.lists(st.lists(st.sampled_from(["pair", "beside", "gone"]), max_size=12), max_size=4), st.data())
-def test_the_sentence_in_front_is_that_on_the_line_in_front(
-    corpora: list[list[str]], draw: st.DataObject
-) -> None:
-    order, places = DocumentOrder(), dict[tuple[int, int], int]()
-    for kind in ("pair", "beside"):
-        for corpus, kinds in enumerate(corpora):
-            lines = [line for line, found in enumerate(kinds, 1) if found == kind]
-            places |= {(corpus, line): len(places) + place for place, line in enumerate(lines)}
-            cut = draw.draw(st.integers(0, len(lines)))
-            for part in (lines[:cut], lines[cut:]):
-                order.add(block_of(corpus, part))
-    assert order.previous().tolist() == [places.get((corpus, line - 1), -1) for corpus, line in places]
 
 
 documents = st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=6), min_size=1, max_size=5)

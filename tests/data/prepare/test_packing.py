@@ -86,13 +86,6 @@ def test_blocks_are_the_stream_cut_after_every_block_of_tokens(
         assert numbers[0] == next(number for number, line in enumerate(lines, 1) if line)
 
 
-def test_a_line_break_is_a_token_between_the_lines_of_a_document() -> None:
-    blocks, text, _ = packed_blocks(["ab", "c", "", "", "a"], TextConfig(unit="documents", block=100), 2)
-    a, b, c = pieces_of("abc")
-    assert blocks == [[EOS, a, b, BOS, c, EOS, a, EOS]]
-    assert text == "ab\nc\n\na\n"
-
-
 @pytest.fixture
 def store(tmp_path: Path) -> TokenStore:
     """Two corpora in blocks of four tokens."""

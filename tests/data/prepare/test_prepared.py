@@ -147,17 +147,6 @@ def test_codes_are_part_of_the_fingerprint(folder: Path) -> None:
     assert prepare_now(folder, vocabulary=vocabulary).digest != first.digest
 
 
-def test_what_was_prepared_before_pieces_could_be_rare_is_not_prepared_anew(folder: Path) -> None:
-    codes = write(folder / "codes", ["#version: 0.2", "e n", "e r</w>"])
-    settings = config(folder, vocabulary={"type": "subword_nmt", "codes": str(codes)})
-    known = prepared_module.FileDigests(folder / "digests")
-    described = prepared_module.describe(settings, known)["vocabulary"]
-    assert isinstance(described, dict)
-    assert described.keys() == {
-        *("type", "codes", "target_codes", "vocabulary", "target_vocabulary", "threshold", "joint")
-    }
-
-
 def test_several_corpora_are_parts_with_weights(folder: Path) -> None:
     write(folder / "more.tsv", [f"{a} zwei\t{b} two" for a, b in zip(GERMAN[:50], ENGLISH[:50], strict=True)])
     train = [{"prefix": str(folder / "train"), "weight": 0.5}, {"tsv": str(folder / "more.tsv"), "weight": 2}]
@@ -187,23 +176,6 @@ def test_every_pair_knows_its_line(folder: Path) -> None:
     for pair in range(103):
         name, _, line = made.place(pair).rpartition(":")
         assert lines[Path(name).name][int(line) - 1] == made.train.source_text(pair)
-
-
-def test_what_is_dropped_is_reported(folder: Path) -> None:
-    write(folder / "train.de", ["", *GERMAN[:100], GERMAN[0], "lang " * 40, "kurz"])
-    write(folder / "train.en", ["x", *ENGLISH[:100], ENGLISH[0], "long " * 40, "short"])
-    made = prepare_now(folder, filters={"max_length": 39})
-    assert len(made.train) == 101
-    dropped = made.report["train"]["dropped"]
-    assert {reason: entry["count"] for reason, entry in dropped.items()} == {
-        "one_side_empty": 1,
-        "duplicate": 1,
-        "too_long": 1,
-    }
-    assert dropped["too_long"]["examples"][0]["line"] == 103
-    assert made.report["train"]["kept"] == 101
-    assert made.report["valid"]["kept"] == 21
-    assert json.loads((made.folder / "report.json").read_text(encoding="utf-8")) == made.report
 
 
 def files_of(made: Prepared) -> dict[str, bytes]:
@@ -326,17 +298,6 @@ def test_a_flipped_byte_anywhere_is_mended(folder: Path) -> None:
         found = content_of(prepare_now(folder))
         assert found == expected, (name, place)
         assert files_of(first) == kept
-
-
-def test_a_flipped_byte_in_the_known_digests_changes_nothing(folder: Path) -> None:
-    first = prepare_now(folder)
-    path = folder / "prepared" / "files.json"
-    kept = path.read_bytes()
-    for place in range(0, len(kept), 29):
-        damaged = bytearray(kept)
-        damaged[place] ^= 1
-        path.write_bytes(damaged)
-        assert prepare_now(folder).folder == first.folder
 
 
 def test_what_may_not_be_read_is_not_taken_for_damage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

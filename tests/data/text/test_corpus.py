@@ -63,13 +63,6 @@ def test_every_form_is_read_both_ways(tmp_path: Path) -> None:
     assert directions_of(directed(data, "train"), data) == [0, 1, 0, 1, 0, 1]
 
 
-def test_json_lines_with_a_key_for_each_language(tmp_path: Path) -> None:
-    write(tmp_path / "t.jsonl", [json.dumps({"en": "one", "de": "eins", "fr": "un"})])
-    found = texts_by_direction(config({"jsonl": str(tmp_path / "t.jsonl")}))
-    assert found["fr-en"] == [("un", "one")]
-    assert found["en-de"] == [("one", "eins")]
-
-
 def test_a_folder_for_each_pair_in_either_order(tmp_path: Path) -> None:
     write(tmp_path / "de-en" / "train.de", ["eins"])
     write(tmp_path / "de-en" / "train.en", ["one"])
@@ -167,15 +160,6 @@ def test_impossible_directions_are_refused_by_name(settings: dict[str, object], 
         DataConfig.model_validate({"directions": THREE, "train": "t", **settings})
 
 
-def test_settings_come_back_from_what_a_run_records() -> None:
-    data = config(
-        ["t", {"tsv": "x", "source": "de", "target": "en", "directions": ["en-de"]}],
-        tag="both",
-        sampling_temperature=5,
-    )
-    assert DataConfig.model_validate(data.model_dump(mode="json")) == data
-
-
 def read(corpus: dict[str, object], notes: ReadNotes | None = None, **settings: object) -> list[Pair]:
     data = DataConfig.model_validate({"source": "de", "target": "en", "train": corpus, **settings})
     return list(read_pairs(data.train[0], data, notes=notes))
@@ -207,19 +191,6 @@ def test_different_line_counts_name_both(tmp_path: Path, left: int, right: int) 
     with pytest.raises(DataError, match=rf"line counts differ: .*t\.de {left}, .*t\.en {right}") as error:
         read(corpus)
     assert error.value.exit_code == 3
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "said"),
-    [
-        (b"", b"", r"t\.de and .*t\.en: are empty"),
-        (b"", b"a\n", r"t\.de: is empty"),
-        (b"a\n", b"", r"t\.en: is empty"),
-    ],
-)
-def test_empty_files_are_refused(tmp_path: Path, source: bytes, target: bytes, said: str) -> None:
-    with pytest.raises(DataError, match=said):
-        read(two_files(tmp_path, source, target))
 
 
 def test_a_bad_line_spoils_its_pair_only(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
-import subprocess
-import sys
 import threading
 import tracemalloc
 from pathlib import Path
@@ -64,11 +62,6 @@ def test_damaged_compressed_data_is_an_error(tmp_path: Path, kind: str) -> None:
     path = write(tmp_path, bytes(data))
     with pytest.raises(DataError, match=f"^{path}: "):
         list(read_lines(path))
-
-
-def test_a_zstd_frame_to_skip_is_skipped(tmp_path: Path) -> None:
-    path = write(tmp_path, b"\x5a\x2a\x4d\x18\x03\x00\x00\x00abc" + COMPRESS["zstd"](b"a\n"))
-    assert list(read_lines(path)) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -158,21 +151,6 @@ def test_a_pipe_is_read_as_it_comes(tmp_path: Path) -> None:
     writer.start()
     assert list(read_lines(path)) == ["a", "b"]
     writer.join()
-
-
-def test_stdin_gives_a_line_before_the_next_is_written() -> None:
-    code = "from pathlib import Path\nfrom deepwire.data.text.files import read_lines\n"
-    code += "for line in read_lines(Path('-')): print(line, flush=True)"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        for line in (b"x\n", b"yy\n"):
-            process.stdin.write(line)
-            assert process.stdout.readline() == line
-        process.stdin.close()
-        assert process.wait(300) == 0
 
 
 @settings(max_examples=150, deadline=None)
