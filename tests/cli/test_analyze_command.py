@@ -111,7 +111,7 @@ def test_a_report_holds_all_of_two_models(
 @pytest.mark.parametrize(
     ("arguments", "figures"),
     [
-        ("agreement run -s valid.de -r valid.en -c wrong.en --sample 8 --distances distances", 1),
+        ("agreement run -s valid.de -r valid.en -c wrong.en --sample 8", 0),
         ("speed run --mode training --base 2,1,3 --batch 1,2 --length= --depth= --rounds 1", 1),
         *(
             pytest.param(arguments, figures, marks=pytest.mark.slow)
@@ -135,7 +135,6 @@ def test_a_browser_shows_the_page_of_every_analysis(
     """With its tables and as many figures as it promises, and nothing to complain of."""
     english = (folder / "train.en").read_text(encoding="utf-8").splitlines(keepends=True)
     (folder / "wrong.en").write_text("".join(english[:40]), encoding="utf-8")
-    (folder / "distances").write_text("".join(f"{number % 3 + 1}\n" for number in range(40)))
     page = tmp_path / "page.html"
     code, _, errors = analyze(*arguments.split(), "--html", str(page))
     assert code == 0, errors
@@ -187,7 +186,6 @@ def test_mistakes_are_one_line(analyze: Command, tmp_path: Path) -> None:
         (["agreement", "run", "-c", "valid.en", "--output", "valid.en"], 2, "is read, and"),
         (["gates", "run", "--output", "valid.de"], 2, "is read, and"),
         (["compare", "run", "run@last", "--html", "valid.en"], 2, "is read, and"),
-        (["agreement", "run", "-c", "valid.en", "--seed", "2"], 2, "--seed is that of --sample"),
         (["signal", "run.yaml", "--html", "run.yaml"], 2, "is read, and"),
         (["compare", "run", "run", "--no-translation", "-s", "valid.de"], 2, "--source is for translating"),
         (["weights", "run", "--html", "no.html", "--output", "./no.html"], 2, "are both no.html"),

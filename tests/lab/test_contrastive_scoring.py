@@ -15,6 +15,7 @@ from deepwire.cli.main import main
 from deepwire.decoding.model_loading import load
 from deepwire.decoding.scoring import PairScore
 from deepwire.errors import DataError
+from deepwire.lab import contrastive_scoring
 from deepwire.lab.contrastive_scoring import (
     Contrast,
     analyse_agreement,
@@ -65,7 +66,10 @@ def test_a_reference_with_several_errors_is_scored_once() -> None:
     assert sorted(model.asked) == [("s", "a"), ("s", "a b"), ("s", "a c")]
 
 
-def test_a_model_decides_as_its_scores_say(make_model: Maker, store: Store, tmp_path: Path) -> None:
+def test_a_model_decides_as_its_scores_say(
+    make_model: Maker, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contrastive_scoring, "LONGEST", 2)
     name = store(make_model({}), update=7)
     sentences = ["a dog", "two cats", "dog in the house", "cats a two in", "the"]
     contrasts = [
@@ -80,9 +84,7 @@ def test_a_model_decides_as_its_scores_say(make_model: Maker, store: Store, tmp_
     }
     expected = [scores[each.reference] > scores[each.contrastive] for each in contrasts]
     assert len(set(scores.values())) == len(scores)
-    finding = analyse_agreement(
-        [name, name], contrasts, "made by hand", longest=2, device="cpu", precision="fp32"
-    )
+    finding = analyse_agreement([name, name], contrasts, "made by hand", device="cpu", precision="fp32")
     overall = finding.tables[0].rows
     assert [row[1:3] for row in overall] == [(20, sum(expected))] * 2
     assert sum(expected) == 10
@@ -184,41 +186,36 @@ def test_files_of_another_form_are_refused_by_name(tmp_path: Path, content: str,
 
 
 def test_plain_files_are_read_line_by_line(tmp_path: Path) -> None:
-    texts = {"s": "a\nb\n", "r": "c\nd\n", "x": "e\nf\n", "n": "3\n 12\n", "short": "1\n", "bad": "1\ntwo\n"}
+    texts = {"s": "a\nb\n", "r": "c\nd\n", "x": "e\nf\n", "short": "1\n"}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     files = (tmp_path / "s", tmp_path / "r", tmp_path / "x")
     assert read_plain(*files) == [Contrast("a", "c", "e"), Contrast("b", "d", "f")]
-    assert [one.distance for one in read_plain(*files, tmp_path / "n")] == [3, 12]
-    with pytest.raises(DataError, match="line counts differ"):
-        read_plain(*files, tmp_path / "short")
-    with pytest.raises(DataError, match="bad:2: the distance is not a whole number: 'two'"):
-        read_plain(*files, tmp_path / "bad")
+    with pytest.raises(DataError, match="short"):
+        read_plain(*files[:2], tmp_path / "short")
 
 
 def test_the_command_reads_either_form(
     make_model: Maker, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = store(make_model({}))
-    for part, text in (("s", "hund\n"), ("r", "dog\n"), ("x", "a dog\n"), ("n", "2\n")):
+    for part, text in (("s", "hund\n"), ("r", "dog\n"), ("x", "a dog\n")):
         (tmp_path / part).write_text(text)
     plain = ["--source", str(tmp_path / "s"), "--reference", str(tmp_path / "r")]
     command = ["analyze", "agreement", name, "--contrastive", str(tmp_path / "x"), "--device", "cpu"]
-    assert main([*command, *plain, "--distances", str(tmp_path / "n"), "--json"]) == 0
+    assert main([*command, *plain, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["findings"][0]
     assert found["tables"][0]["rows"][0][1] == 1
-    assert found["tables"][-1]["rows"][0][:2] == ["2", 1]
     for part, text in (("s", "hund\n"), ("r", "dog\n"), ("x", "a dog\n")):
         (tmp_path / part).write_text(text * 9)
     assert main([*command, *plain, "--sample", "4", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["findings"][0]
     assert found["tables"][0]["rows"][0][1] == 4
-    assert "(4 of 9, drawn with seed 1), 4 contrasts" in found["provenance"]["data"][0]
+    assert "(4 of 9), 4 contrasts" in found["provenance"]["data"][0]
     assert main([*command, *plain[:2]]) == 2
     assert "--source and --reference go together" in capsys.readouterr().err
     assert main(command) == 3
     assert "x: not JSON" in capsys.readouterr().err
-    assert main([*command, "--distances", str(tmp_path / "n")]) == 2
 
 
 def test_mcnemar_of_many_is_the_binomial_test() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from deepwire.data.text.files import display, read_bytes
 from deepwire.decoding.model_loading import load
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError
+from deepwire.evaluation.metric import check_line_counts
 from deepwire.evaluation.texts import read_text, selected_targets
 from deepwire.lab.finding import Cell, Column, Figure, Finding, LineChart, Series, Table, provenance
 from deepwire.lab.subject import model_source
@@ -88,36 +88,21 @@ def read_lingeval(path: Path) -> list[Contrast]:
     return contrasts
 
 
-def drawn(contrasts: Sequence[Contrast], count: int, seed: int) -> list[Contrast]:
-    """So many of the contrasts, in their order; a seed draws the same ones of a set every time."""
-    places = random.Random(seed).sample(range(len(contrasts)), count)
+def drawn(contrasts: Sequence[Contrast], count: int) -> list[Contrast]:
+    """So many of the contrasts, in their order; the same ones of a set every time."""
+    places = random.Random(_SEED).sample(range(len(contrasts)), count)
     return [contrasts[place] for place in sorted(places)]
 
 
-def read_plain(
-    source: Path, reference: Path, contrastive: Path, distances: Path | None = None
-) -> list[Contrast]:
-    """Read line-aligned files; ``distances`` holds a whole number a line.
+def read_plain(source: Path, reference: Path, contrastive: Path) -> list[Contrast]:
+    """Read line-aligned files.
 
     Raises:
-        DataError: A file is missing or damaged, the line counts differ, or a distance is no number.
+        DataError: A file is missing or damaged, or the line counts differ.
     """
     texts = [read_text(path) for path in (source, reference, contrastive)]
-    numbers = None if distances is None else read_text(distances)
-    for text in [*texts[1:], *([numbers] if numbers else [])]:
-        if len(text.lines) != len(texts[0].lines):
-            raise DataError(
-                f"line counts differ: {texts[0].name} {len(texts[0].lines)}, {text.name} {len(text.lines)}",
-                "line n of every file must belong to the same sentence",
-            )
-    values: Sequence[int | None] = [None] * len(texts[0].lines)
-    if numbers is not None:
-        values = [_distance(line, f"{numbers.name}:{number}") for number, line in enumerate(numbers.lines, 1)]
-    rows = zip(*(text.lines for text in texts), values, strict=True)
-    return [
-        Contrast(source_line, reference_line, contrastive_line, distance=distance)
-        for source_line, reference_line, contrastive_line, distance in rows
-    ]
+    check_line_counts([(text.name, text.lines) for text in texts])
+    return [Contrast(*row) for row in zip(*(text.lines for text in texts), strict=True)]
 
 
 def _contrasts(item: object, where: str) -> list[Contrast]:
@@ -133,17 +118,11 @@ def _contrasts(item: object, where: str) -> list[Contrast]:
     ]
 
 
-def _distance(text: str, where: str) -> int:
-    if not re.fullmatch(r"\s*[0-9]+\s*", text):
-        raise DataError(f"{where}: the distance is not a whole number: {text.strip()!r}")
-    return int(text)
-
-
 LONGEST = 15
 """Distances above this are counted together, as in Fig. 6."""
 
+_SEED = 1
 _Z = 1.959963984540054
-_ENOUGH = 10
 
 
 @dataclass(frozen=True)
@@ -159,8 +138,6 @@ def analyse_agreement(
     contrasts: Sequence[Contrast],
     name: str,
     *,
-    normalize: bool = False,
-    longest: int = LONGEST,
     direction: Direction | None = None,
     device: str = "auto",
     precision: str = "auto",
@@ -171,8 +148,6 @@ def analyse_agreement(
         models: MODEL names; the others are compared with the first.
         contrasts: What to decide.
         name: Of the set.
-        normalize: Compare log-probabilities per subword, not of the whole sentence.
-        longest: Distances above it are counted together.
         direction: Of the text, for models of several directions.
         device, precision: As in ``deepwire score``.
 
@@ -186,29 +161,28 @@ def analyse_agreement(
     for model, to in zip(models, targets, strict=True):
         # No warning: what cannot be scored is counted in the notes.
         translator = load(model, device, precision, warn=lambda _: None)
-        by_model.append(decide(model, translator, contrasts, normalize=normalize, to=to or None))
+        by_model.append(decide(model, translator, contrasts, to=to or None))
         formats[translator.precision] = None
     tables = [_overall(by_model)]
     kinds = list(dict.fromkeys(contrast.kind for contrast in contrasts if contrast.kind))
     if len(kinds) > 1:
         tables.append(_by_kind(by_model, contrasts, kinds))
-    places = _distances(contrasts, longest)
+    places = _distances(contrasts)
     if places:
-        tables.append(_distance_table(by_model, places, longest))
-    score = "log-probability per subword" if normalize else "log-probability"
+        tables.append(_distance_table(by_model, places))
     return Finding(
         analysis="agreement",
         title=f"Contrastive decisions of {', '.join(models)}",
         measured="Each model scores a translation and the same translation with one error; a decision is "
-        f"right if the one without the error has the higher {score}. A tie is wrong. "
+        "right if the one without the error has the higher log-probability. A tie is wrong. "
         "Ranges are 95 % intervals (Wilson 1927).",
         tables=tables,
-        figures=(_distance_figure(by_model, places, longest),) if places else (),
+        figures=(_distance_figure(by_model, places),) if places else (),
         notes=_notes(by_model, contrasts),
         provenance=provenance(
             subjects,
             [f"{name}, {len(contrasts):,} contrasts"],
-            {"score": score, "precision": ", ".join(formats)},
+            {"precision": ", ".join(formats)},
         ),
     )
 
@@ -218,7 +192,6 @@ def decide(
     translator: Translator,
     contrasts: Sequence[Contrast],
     *,
-    normalize: bool = False,
     to: str | None = None,
 ) -> Decisions:
     """Decide with a model; each reference is scored once, however many errors were made of it.
@@ -234,7 +207,7 @@ def decide(
         )
     )
     scores = {
-        pair: None if score.flag else score.mean if normalize else score.log_probability
+        pair: None if score.flag else score.log_probability
         for pair, score in zip(pairs, translator.score(pairs, to=to, documents=False), strict=True)
     }
 
@@ -295,49 +268,38 @@ def _by_kind(by_model: Sequence[Decisions], contrasts: Sequence[Contrast], kinds
     return Table(title="Accuracy by kind of error", columns=["error", "contrasts", *models], rows=rows)
 
 
-def _distances(contrasts: Sequence[Contrast], longest: int) -> dict[int, list[int]]:
-    """The places of the contrasts at each distance, shortest first; ``longest + 1`` is all above."""
+def _distances(contrasts: Sequence[Contrast]) -> dict[int, list[int]]:
+    """The places of the contrasts at each distance, shortest first; ``LONGEST + 1`` is all above."""
     places: dict[int, list[int]] = {}
     for place, contrast in enumerate(contrasts):
         if contrast.distance is not None:
-            places.setdefault(min(contrast.distance, longest + 1), []).append(place)
+            places.setdefault(min(contrast.distance, LONGEST + 1), []).append(place)
     return dict(sorted(places.items()))
 
 
-def _distance_table(
-    by_model: Sequence[Decisions], places: Mapping[int, Sequence[int]], longest: int
-) -> Table:
+def _distance_table(by_model: Sequence[Decisions], places: Mapping[int, Sequence[int]]) -> Table:
     columns: list[str | Column] = ["distance [words]", "contrasts"]
     for decisions in by_model:
         columns += [Column(name=decisions.model, unit="%", digits=2), "from .1", "to .1"]
     rows = []
     for distance, chosen in places.items():
-        cells: list[Cell] = [f">{longest}" if distance > longest else str(distance), len(chosen)]
+        cells: list[Cell] = [f">{LONGEST}" if distance > LONGEST else str(distance), len(chosen)]
         for decisions in by_model:
             cells += _accuracy(_chosen(decisions, chosen))[2:]
         rows.append(cells)
     return Table(title="Accuracy by distance", columns=columns, rows=rows)
 
 
-def _distance_figure(
-    by_model: Sequence[Decisions], places: Mapping[int, Sequence[int]], longest: int
-) -> Figure:
-    """Accuracy over distance, where there are contrasts enough for it to mean something."""
-    drawn = {distance: chosen for distance, chosen in places.items() if len(chosen) >= _ENOUGH} or places
+def _distance_figure(by_model: Sequence[Decisions], places: Mapping[int, Sequence[int]]) -> Figure:
     series = []
     for decisions in by_model:
-        shares = [_accuracy(_chosen(decisions, chosen))[2:] for chosen in drawn.values()]
+        shares = [_accuracy(_chosen(decisions, chosen))[2:] for chosen in places.values()]
         share, low, high = zip(*shares, strict=True)
-        series.append(Series(name=decisions.model, x=list(drawn), y=share, low=low, high=high))
-    caption = "Shaded: 95 % intervals."
-    if len(drawn) < len(places):
-        caption += f" Distances with fewer than {_ENOUGH} contrasts are only in the table."
-    if longest + 1 in drawn:
-        caption += f" {longest + 1} stands for all above {longest}."
+        series.append(Series(name=decisions.model, x=list(places), y=share, low=low, high=high))
     return LineChart(
         name="by-distance",
         title="Accuracy by distance",
-        caption=caption,
+        caption=f"Shaded: 95 % intervals. {LONGEST + 1} stands for all above {LONGEST}.",
         x="distance [words]",
         y="accuracy [%]",
         series=series,

@@ -19,7 +19,6 @@ from deepwire.lab.finding import (
     Figure,
     Finding,
     HeatMap,
-    LineChart,
     Series,
     Table,
     provenance,
@@ -30,7 +29,6 @@ from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 
 CLOSED, OPEN = 0.1, 0.9
-_MAX_BARS = 12
 
 
 def analyse_gates(
@@ -250,19 +248,15 @@ def _figures(family: FamilyStatistics) -> Iterator[Figure]:
             series=[_series(place.name, list(family.sums[place].values())) for place in places],
         )
         return
-    common = {
-        "name": name,
-        "title": f"{family.title}: how open gates are",
-        "caption": "Mean over words and features; the range is one standard deviation.",
-        "y": "openness (0 closed, 1 open)",
-    }
-    curves = [_series(gate, [family.sums[place][gate] for place in places]) for gate in gates]
-    if len(places) <= _MAX_BARS:
-        yield BarChart(x="layer", categories=[place.name for place in places], series=curves, **common)
-    else:
-        x = tuple(float(place.order + 1) for place in places)
-        curves = [curve.model_copy(update={"x": x}) for curve in curves]
-        yield LineChart(x="place in depth, from the bottom", series=curves, **common)
+    yield BarChart(
+        name=name,
+        title=f"{family.title}: how open gates are",
+        caption="Mean over words and features; the range is one standard deviation.",
+        x="layer",
+        y="openness (0 closed, 1 open)",
+        categories=[place.name for place in places],
+        series=[_series(gate, [family.sums[place][gate] for place in places]) for gate in gates],
+    )
     if family.kept:
         yield _reach(family, name)
 

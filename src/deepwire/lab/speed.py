@@ -22,7 +22,6 @@ from deepwire.decoding.model_loading import number_formats, pack_weights
 from deepwire.decoding.search import Batch, generate
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import LogFn, UsageError
-from deepwire.lab.finding import Axis as FigureAxis
 from deepwire.lab.finding import Finding, LineChart, ModelSource, Number, Series, Table, provenance
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
@@ -243,11 +242,11 @@ def _timed(work: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - begun
 
 
-_LABELS: Mapping[Axis, FigureAxis] = {
-    "batch": FigureAxis(label="batch", unit="sentences", log=True),
-    "beam": FigureAxis(label="beam", unit="hypotheses"),
-    "length": FigureAxis(label="length", unit="subwords"),
-    "depth": FigureAxis(label="depth of both stacks", unit="layers"),
+_LABELS: Mapping[Axis, str] = {
+    "batch": "batch [sentences]",
+    "beam": "beam [hypotheses]",
+    "length": "length [subwords]",
+    "depth": "depth of both stacks [layers]",
 }
 _MIB = 2**20
 
@@ -319,7 +318,7 @@ def _table(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Table:
     measured = ["speed [sentences/s] .1", "target [tokens/s] .0", "one batch [ms] .1", "memory [MiB] .1"]
     return Table(
         title=f"{mode.capitalize()} against {axis}",
-        columns=["model", _LABELS[axis].text, *measured],
+        columns=["model", _LABELS[axis], *measured],
         rows=[
             (
                 speed.subject,
@@ -335,13 +334,11 @@ def _table(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Table:
 
 
 def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed], caption: str) -> Iterator[LineChart]:
-    tokens = FigureAxis(label="speed", unit="target tokens/s")
-    memory = FigureAxis(label="peak memory", unit="MiB")
-    shown: list[tuple[str, FigureAxis, Callable[[Speed], Number]]] = [
-        ("speed", tokens, lambda speed: speed.tokens_per_second)
+    shown: list[tuple[str, str, Callable[[Speed], Number]]] = [
+        ("speed", "speed [target tokens/s]", lambda speed: speed.tokens_per_second)
     ]
     if all(speed.memory is not None for speed in speeds):
-        shown.append(("memory", memory, _mib))
+        shown.append(("memory", "peak memory [MiB]", _mib))
     of_subjects: dict[str, list[Speed]] = {}
     for speed in speeds:
         of_subjects.setdefault(speed.subject, []).append(speed)

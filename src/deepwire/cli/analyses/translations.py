@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,6 @@ from deepwire.cli.analyses import options as common
 from deepwire.cli.analyses.options import numbers
 from deepwire.cli.line_by_line import tell
 from deepwire.errors import UsageError
-
-if TYPE_CHECKING:
-    from deepwire.lab.contrastive_scoring import Contrast
 
 Paired = Annotated[str, typer.Option(help="Test of differences to the first: bootstrap or randomization.")]
 Examples = Annotated[int, typer.Option(min=0, help="How many of the sentences that differ most to show.")]
@@ -75,11 +72,7 @@ PlainSource = Annotated[Path | None, typer.Option("--source", "-s", help="Plain 
 PlainReference = Annotated[
     Path | None, typer.Option("--reference", "-r", help="Plain files: the right ones.")
 ]
-Distances = Annotated[Path | None, typer.Option(help="Plain files: the distance of each line.")]
-Normalize = Annotated[bool, typer.Option("--normalize", help="Compare log-probabilities per subword.")]
-Longest = Annotated[int, typer.Option(min=1, help="Distances above this are counted together.")]
 Sample = Annotated[int | None, typer.Option(min=1, help="Only so many contrasts, drawn at random.")]
-SampleSeed = Annotated[int | None, typer.Option(min=0, help="Seed of the sample. Default: 1.")]
 
 
 @common.analysis
@@ -88,12 +81,8 @@ def agreement(
     contrastive: Contrastive,
     source: PlainSource = None,
     reference: PlainReference = None,
-    distances: Distances = None,
     direction: opt.DirectionName = None,
-    normalize: Normalize = False,
-    longest: Longest = 15,
     sample: Sample = None,
-    seed: SampleSeed = None,
     device: opt.Device = "auto",
     precision: opt.Precision = "auto",
 ) -> common.Findings:
@@ -101,43 +90,20 @@ def agreement(
 
     deepwire analyze agreement runs/a runs/b --contrastive lingeval97.json --html agreement.html
     """
-    from deepwire.lab.contrastive_scoring import analyse_agreement, drawn
-
-    if seed is not None and sample is None:
-        raise UsageError("--seed is that of --sample, and all contrasts are scored", "leave it out")
-    contrasts = _read_contrasts(contrastive, source, reference, distances)
-    name = str(contrastive)
-    if sample is not None and sample < len(contrasts):
-        seed = 1 if seed is None else seed
-        name = f"{name} ({sample:,} of {len(contrasts):,}, drawn with seed {seed})"
-        contrasts = drawn(contrasts, sample, seed)
-    finding = analyse_agreement(
-        models,
-        contrasts,
-        name,
-        normalize=normalize,
-        longest=longest,
-        direction=direction,
-        device=device,
-        precision=precision,
-    )
-    return [finding]
-
-
-def _read_contrasts(
-    contrastive: Path, source: Path | None, reference: Path | None, distances: Path | None
-) -> list[Contrast]:
-    from deepwire.lab.contrastive_scoring import read_lingeval, read_plain
+    from deepwire.lab.contrastive_scoring import analyse_agreement, drawn, read_lingeval, read_plain
 
     if (source is None) != (reference is None):
         raise UsageError("--source and --reference go together", "leave both out for LingEval97's JSON")
     if source is not None and reference is not None:
-        return read_plain(source, reference, contrastive, distances)
-    if distances is not None:
-        raise UsageError(
-            "--distances is for plain files", "the JSON of LingEval97 holds the distances itself"
-        )
-    return read_lingeval(contrastive)
+        contrasts = read_plain(source, reference, contrastive)
+    else:
+        contrasts = read_lingeval(contrastive)
+    name = str(contrastive)
+    if sample is not None and sample < len(contrasts):
+        name = f"{name} ({sample:,} of {len(contrasts):,})"
+        contrasts = drawn(contrasts, sample)
+    place = {"device": device, "precision": precision}
+    return [analyse_agreement(models, contrasts, name, direction=direction, **place)]
 
 
 Bounds = Annotated[
