@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 FOLDER = Path(__file__).parent / "data"
 OUTPUT_TOLERANCE, GRADIENT_TOLERANCE = 1e-5, 5e-5
+DIM = 32
 # Settings of a model, without its stacks, that every maker's golden models have, and those of fairseq's.
 SMALL: Mapping[str, object] = {"d_model": 32, "heads": 4, "feed_forward": 64, "dropout": 0.0}
 FAIRSEQ: Mapping[str, object] = {
@@ -301,3 +302,258 @@ def _fairseq_projection(module: str, projection: str, leaf: str, dim: int) -> Pl
     if projection == "in_proj":
         return (query, both)
     return (query if projection == "q_proj" else Place(both.name, halves[projection[0]]),)
+
+
+def rezero_places(golden: Mapping[str, Tensor]) -> dict[str, Places]:
+    """Places of the ReZero model, whose layers are torch's and whose scale is called resweight."""
+    fixed = {"embed.weight": "encoder.embed_tokens.weight"}
+    renamed = {
+        name: fixed.get(name)
+        or name.replace("multihead_attn", "encoder_attn").replace("linear1", "fc1").replace("linear2", "fc2")
+        for name in golden
+    }
+    plain = fairseq({new: golden[old] for old, new in renamed.items() if "resweight" not in old}, DIM)
+    places = {old: plain[new] for old, new in renamed.items() if new in plain}
+    for name in renamed.keys() - places.keys():
+        side, _, layer, _ = name.split(".")
+        places[name] = (Place(f"{side}.connection.alpha", slice(int(layer), int(layer) + 1)),)
+    return places
+
+
+def ode_places(golden: Mapping[str, Tensor]) -> dict[str, Places]:
+    """Places of a Runge-Kutta model: those of a pre-norm one, the combination, and relative positions."""
+    fixed = {
+        "encoder.gate_linear.weight": "encoder.connection.gate.weight",
+        "encoder.gate_linear.bias": "encoder.connection.gate.bias",
+        "encoder.alpha": "encoder.connection.weights",
+    }
+    own = {name: (Place(place),) for name, place in fixed.items() if name in golden}
+    for name in golden:
+        table = re.fullmatch(r"(\w+)\.layers\.(\d+)\.self_attn\.relative_position_keys", name)
+        if table:
+            own[name] = (Place(f"{table[1]}.mixers.{table[2]}.relative.table"),)
+    rest = {name: value for name, value in golden.items() if name not in own}
+    # The history has no norm for the embedding and counts from the first layer.
+    return {**fairseq(rest, DIM, first_history_norm=1), **own}
+
+
+def sdu_places(golden: Mapping[str, Tensor]) -> dict[str, Places]:
+    """Places of a whole model with units: Neutron's, and one unit for each call."""
+    plain = neutron({name: value for name, value in golden.items() if ".sdu." not in name}, post_norm=False)
+    for name in golden.keys() - plain.keys():
+        # The unit of a sub-layer lies where its norm does.
+        norm = plain[name.replace(".sdu.0.", ".normer.")][0].name
+        plain[name] = (Place(norm.replace(".norms.", ".units.")),)
+    return plain
+
+
+COMBINER = {
+    "net.0.weight": "input.weight",
+    "net.0.bias": "input.bias",
+    "net.2.weight": "output.weight",
+    "net.2.bias": "output.bias",
+    "out_normer.weight": "norm.weight",
+    "out_normer.bias": "norm.bias",
+}
+
+
+BLOCKS = re.compile(r"(enc|dec)\.nets\.(\d+)\.(nets\.(\d+)|combiner)\.(.+)")
+
+
+def hierarchical_places(golden: Mapping[str, Tensor], block: int = 2) -> dict[str, Places]:
+    """Places of a whole Neutron model with blocks, whose layers are counted anew in every block."""
+    plain: dict[str, str] = {}
+    places: dict[str, Places] = {}
+    for name in golden:
+        found = BLOCKS.fullmatch(name)
+        if found is None:
+            plain[name] = name
+        elif found[4] is None:
+            side = {"enc": "encoder", "dec": "decoder"}[found[1]]
+            leaf = COMBINER[found[5]]
+            places[name] = (Place(f"{side}.aggregation.combiners.{found[2]}.{leaf}"),)
+        else:
+            plain[name] = f"{found[1]}.nets.{int(found[2]) * block + int(found[4])}.{found[5]}"
+    inside = neutron({flat: golden[name] for name, flat in plain.items()}, post_norm=False)
+    return places | {name: inside[flat] for name, flat in plain.items()}
+
+
+def transparent_places(golden: Mapping[str, Tensor]) -> dict[str, Places]:
+    """Places of a model with transparent attention, of fairseq's layers or of Neutron's.
+
+    Neutron normalises the embedding, under the name of a final norm, which its post-norm layers lack.
+    """
+    weights = (Place("encoder.fusion.weights"),)
+    if "encoder.ta_weight" in golden:
+        plain = {key: tensor for key, tensor in golden.items() if key != "encoder.ta_weight"}
+        return fairseq(plain, DIM) | {"encoder.ta_weight": weights}
+    plain = {key: tensor for key, tensor in golden.items() if not key.startswith("enc.tattn")}
+    places = neutron(plain, post_norm=True) | {"enc.tattn_w": weights}
+    for leaf in ("weight", "bias"):
+        places[f"enc.out_normer.{leaf}"] = (Place(f"encoder.connection.embedding_norm.{leaf}"),)
+        for call in range(4):
+            part = f"enc.nets.{call // 2}.{('attn', 'ff')[call % 2]}.normer.{leaf}"
+            places[part] = (Place(f"encoder.connection.norms.{call}.{leaf}"),)
+    return places
+
+
+_CELLS: Mapping[str, Mapping[str, str]] = {
+    "LNLSTMCell": {"trans": "linear", "normer": "norm"},
+    "ATRCell": {"t1": "input", "t2": "recurrent"},
+    "GRUCell": {
+        "trans": "gates",
+        "transi": "input",
+        "transh": "recurrent",
+        "normer1": "gate_norm",
+        "normer2": "norm",
+    },
+}
+
+
+def places_of(kind: str, golden: Mapping[str, Tensor], ours: str = "", theirs: str = "") -> dict[str, Places]:
+    """Places of a cell's parameters, whose names begin with `theirs` there and `ours` here."""
+    places: dict[str, Places] = {}
+    for name in golden:
+        part, leaf = name.removeprefix(theirs).rsplit(".", 1)
+        places[name] = (Place(f"{ours}{_CELLS[kind][part]}.{leaf}"),)
+    return places
+
+
+def sequence_places(
+    kind: str, golden: Mapping[str, Tensor], ours: str = "", theirs: str = ""
+) -> dict[str, Places]:
+    """Places of a cell's parameters and of the learned initial state."""
+    initial = {f"{theirs}init_hx": slice(0, 1), f"{theirs}init_cx": slice(1, 2)}
+    inner = {name: tensor for name, tensor in golden.items() if name not in initial}
+    places = places_of(kind, inner, f"{ours}cell.", f"{theirs}net.")
+    return places | {name: (Place(f"{ours}initial", initial[name]),) for name in golden if name in initial}
+
+
+def atr_places(golden: Mapping[str, Tensor]) -> dict[str, Places]:
+    """ATR in the place of self-attention; the rest is an ordinary Neutron model."""
+    places: dict[str, Places] = {}
+    for layer in range(2):
+        prefix = f"dec.nets.{layer}.net."
+        own = {name: tensor for name, tensor in golden.items() if name.startswith(prefix)}
+        places |= sequence_places("ATRCell", own, f"decoder.mixers.{layer}.", prefix)
+    return places | neutron(
+        {name: tensor for name, tensor in golden.items() if name not in places}, post_norm=False
+    )
+
+
+def rnmt_places(golden: Mapping[str, Tensor]) -> dict[str, Places]:
+    """The RNMT+ decoder on Neutron's encoder."""
+    places: dict[str, Places] = {}
+    for layer, prefix in enumerate(("dec.flayer.", "dec.nets.0.")):
+        own = {name: tensor for name, tensor in golden.items() if name.startswith(prefix)}
+        places |= sequence_places("LNLSTMCell", own, f"decoder.mixers.{layer}.", prefix)
+    fixed = {
+        "dec.wemb.weight": "target_embedding.table.weight",
+        "dec.classifier.weight": "head.table.weight",
+        "dec.classifier.bias": "head.bias",
+        "dec.out_normer.weight": "decoder.connection.norm.weight",
+        "dec.out_normer.bias": "decoder.connection.norm.bias",
+        "dec.attn.query_adaptor.weight": "decoder.crosses.0.query.weight",
+        "dec.attn.kv_adaptor.weight": "decoder.crosses.0.key_value.weight",
+        "dec.attn.outer.weight": "decoder.crosses.0.output.weight",
+        "dec.projector.weight": "decoder.crosses.0.projection.weight",
+    }
+    places |= {name: (Place(ours),) for name, ours in fixed.items()}
+    return places | neutron(
+        {name: tensor for name, tensor in golden.items() if name not in places}, post_norm=False
+    )
+
+
+def merged_place(name: str) -> Places:
+    """Where a parameter of a decoder layer of two sub-layers lies."""
+    found = re.fullmatch(r"decoder\.layers\.(\d)\.(.+)\.(weight|bias)", name)
+    assert found is not None, name
+    layer, part, leaf = int(found[1]), found[2], found[3]
+    if part == "matt_layer_norm":
+        return (Place(f"decoder.connection.norms.{2 * layer}.{leaf}"),)
+    if part == "final_layer_norm":
+        return (Place(f"decoder.connection.norms.{2 * layer + 1}.{leaf}"),)
+    parts = {
+        "fc1": f"feed_forwards.{layer}.input",
+        "fc2": f"feed_forwards.{layer}.output",
+        "matt.q_proj": f"mixers.{layer}.query",
+        "matt.k_proj": f"mixers.{layer}.key",
+        "matt.v_proj": f"mixers.{layer}.value",
+        "matt.out_proj": f"mixers.{layer}.output",
+    }
+    return (Place(f"decoder.{parts[part]}.{leaf}"),)
+
+
+def merged_places(golden: Mapping[str, Tensor]) -> dict[str, Places]:
+    """Places of a fairseq model whose decoder has merged attention."""
+    places = fairseq({key: value for key, value in golden.items() if key.startswith("encoder.")}, DIM)
+    places |= {key: merged_place(key) for key in golden if key.startswith("decoder.")}
+    return places | {"embed": (Place("source_embedding.table.weight"),)}
+
+
+_COLLABORATION_FIXED = {
+    "embed": "source_embedding.table.weight",
+    "encoder.gru.weight_ih": "encoder.connection.summary.input.weight",
+    "encoder.gru.bias_ih": "encoder.connection.summary.input.bias",
+    "encoder.gru.weight_hh": "encoder.connection.summary.hidden.weight",
+    "encoder.gru.bias_hh": "encoder.connection.summary.hidden.bias",
+    "decoder.layer_norm.weight": "decoder.connection.final_norm.weight",
+    "decoder.layer_norm.bias": "decoder.connection.final_norm.bias",
+}
+# Where the parts of layer {0} lie, by side; {1} and {2} are the numbers of its first and last norm.
+_COLLABORATION = {
+    "encoder": {
+        "self_attn": "encoder.mixers.{0}",
+        "context_attn": "encoder.connection.contexts.{0}",
+        "self_attn_layer_norm": "encoder.connection.norms.{1}",
+        "context_attn_layer_norm": "encoder.connection.context_norms.{0}",
+        "final_layer_norm": "encoder.connection.norms.{2}",
+        "w1": "encoder.connection.gates.{0}.own",
+        "w2": "encoder.connection.gates.{0}.context",
+        "fc1": "encoder.feed_forwards.{0}.input",
+        "fc2": "encoder.feed_forwards.{0}.output",
+    },
+    "decoder": {
+        "self_attn": "decoder.mixers.{0}",
+        "encoder_attn": "decoder.crosses.{0}",
+        "context_attn": "decoder.crosses.{0}.summary",
+        "self_attn_layer_norm": "decoder.connection.norms.{1}",
+        "encoder_attn_layer_norm": "decoder.connection.norms.{3}",
+        "encoder_out_layer_norm": "decoder.crosses.{0}.block_norm",
+        "context_attn_layer_norm": "decoder.crosses.{0}.summary_norm",
+        "final_layer_norm": "decoder.connection.norms.{2}",
+        "w1": "decoder.crosses.{0}.gate.own",
+        "w2": "decoder.crosses.{0}.gate.context",
+        "fc1": "decoder.feed_forwards.{0}.input",
+        "fc2": "decoder.feed_forwards.{0}.output",
+    },
+}
+
+
+def collaboration_place(name: str) -> Place:
+    """Where a golden parameter lies."""
+    if name in _COLLABORATION_FIXED:
+        return Place(_COLLABORATION_FIXED[name])
+    summary = re.fullmatch(r"encoder\.context_layer_norms\.(\d+)\.(weight|bias)", name)
+    if summary is not None:
+        return Place(f"encoder.connection.summary_norms.{summary[1]}.{summary[2]}")
+    found = re.fullmatch(
+        r"(encoder|decoder)\.layers\.(\d+)\.(\w+?)(?:\.([qkv]|out)_proj)?\.(weight|bias)", name
+    )
+    assert found is not None, name
+    side, layer, leaf = found[1], int(found[2]), found[5]
+    calls = 2 if side == "encoder" else 3
+    first = calls * layer
+    module = _COLLABORATION[side][found[3]].format(layer, first, first + calls - 1, first + 1)
+    projection = found[4]
+    if projection is None:
+        return Place(f"{module}.{leaf}")
+    if projection == "out":
+        return Place(f"{module}.output.{leaf}")
+    if ".mixers." in module:
+        number = "qkv".index(projection)
+        return Place(f"{module}.query_key_value.{leaf}", slice(number * DIM, (number + 1) * DIM))
+    if projection == "q":
+        return Place(f"{module}.query.{leaf}")
+    number = "kv".index(projection)
+    return Place(f"{module}.key_value.{leaf}", slice(number * DIM, (number + 1) * DIM))

@@ -21,9 +21,7 @@ from golden_names import (
     neutron,
 )
 from torch import Tensor
-from whole_models import NeutronModel
 
-from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.kv_cache import CacheIndex
@@ -157,11 +155,6 @@ def test_encoder_mixer() -> None:
     assert deviation(x.grad[whole], golden["grad/in/x"][whole]) < GRADIENT_TOLERANCE
 
 
-SMALL = {"d_model": 32, "heads": 4, "feed_forward": 64, "dropout": 0.0, "embeddings": {"tie": "output"}}
-NEUTRON = {"type": "pre_norm", "residual": "normalised"}
-MODELS: dict[str, dict[str, object]] = {"nmt_hplstm_fn": {"feed_forward": True}}
-
-
 def by_our_names(golden: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A whole model's tensors by our names."""
     found: dict[str, Tensor] = {}
@@ -173,46 +166,3 @@ def by_our_names(golden: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name, (place,) in neutron(rest, post_norm=False).items():
         found[place.name] = rest[name]
     return found
-
-
-@pytest.fixture(params=list(MODELS))
-def loaded(request: pytest.FixtureRequest) -> NeutronModel:
-    """A golden case and the model with its parameters: an ordinary encoder, and MHPLSTM in the decoder."""
-    golden = case(request.param)
-    mixer = {"type": "mhplstm", **JOINT}
-    # Its decoder knows no positions and does not scale embeddings; its encoder does.
-    decoder = {
-        "mixer": mixer,
-        "connection": {**NEUTRON, "mixer_norm": False},
-        "positions": "none",
-        "scale_embedding": False,
-        **MODELS[request.param],
-    }
-    stacks = {"encoder": {"layers": 2, "connection": NEUTRON}, "decoder": {"layers": 2, **decoder}}
-    model = build_model(ModelConfig.model_validate({**SMALL, **stacks}), 40, 40)
-    arranged = by_our_names(golden.params)
-    load(model, arranged, places(arranged))
-    return NeutronModel(golden, model, places(arranged))
-
-
-def test_model_outputs_and_gradients(loaded: NeutronModel) -> None:
-    """Log-probabilities, smoothed loss and every gradient of a whole model."""
-    loaded.check_outputs()
-    gradients = by_our_names(loaded.golden.grads)
-    loaded.check_gradients(gradients, places(gradients))
-
-
-def test_stepwise_decoding_equals_the_full_pass(loaded: NeutronModel) -> None:
-    """One token at a time gives the golden log-probabilities."""
-    loaded.check_steps()
-
-
-def test_greedy_choice(loaded: NeutronModel) -> None:
-    """Greedy decoding writes what Neutron's wrote."""
-    loaded.check_greedy()
-
-
-@pytest.mark.parametrize(("name", "penalty"), [("beam4", 0.0), ("beam4_lp06", 0.6)])
-def test_scores_of_beam_hypotheses(loaded: NeutronModel, name: str, penalty: float) -> None:
-    """The hypotheses of Neutron's beam search have the scores that it gave them."""
-    loaded.check_beam_scores(name, penalty)

@@ -17,12 +17,9 @@ from golden_names import (
     check_module,
     deviation,
     load,
-    neutron,
 )
 from torch import Tensor, nn
-from whole_models import NeutronModel
 
-from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection, Sublayer
 from deepwire.model.context import Context
@@ -30,7 +27,6 @@ from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.embedding import SinusoidalConfig
 from deepwire.model.layers import FeedForward, NoNorm
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
-from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import linear_cross_entropy
 
 Order = Literal["v1", "v2"]
@@ -196,57 +192,3 @@ def test_label_smoothing() -> None:
     loss.backward()
     assert logits.grad is not None
     assert deviation(logits.grad, golden["grad/logits_fast"]) < GRADIENT_TOLERANCE
-
-
-MODELS: dict[str, tuple[Order, dict[str, object]]] = {
-    "nmt_std_v1_bias": ("v1", {"bias": {"attention": True, "feed_forward": "both"}}),
-    "nmt_std_v2": ("v2", {}),
-    "nmt_std_v2_rel3": ("v2", {"mixer": {"type": "self_attention", "relative": 3}}),
-    "nmt_glu": ("v1", {"activation": "glu"}),
-}
-
-
-@pytest.fixture(params=list(MODELS))
-def loaded(request: pytest.FixtureRequest) -> tuple[Case, TranslationModel, dict[str, tuple[Place, ...]]]:
-    """A golden case, the model with its parameters, and where they lie."""
-    order, changes = MODELS[request.param]
-    golden = case(request.param)
-    connection = {"type": "post_norm", "embedding_norm": True} if order == "v1" else "pre_norm"
-    stack: dict[str, object] = {"layers": 2, "connection": connection}
-    changes = dict(changes)
-    if "mixer" in changes:
-        stack["mixer"] = changes.pop("mixer")
-    config = ModelConfig.model_validate(
-        {**SMALL, "encoder": stack, "decoder": stack, "embeddings": {"tie": "output"}, **changes}
-    )
-    model = build_model(config, 40, 40)
-    places = neutron(golden.params, post_norm=order == "v1")
-    load(model, golden.params, places)
-    return NeutronModel(golden, model, places)
-
-
-def test_model_outputs_and_gradients(loaded: NeutronModel) -> None:
-    """Log-probabilities, smoothed loss and every gradient of a whole model."""
-    loaded.check_outputs()
-    expected = dict(loaded.golden.grads)
-    for name in expected:
-        if name.startswith("dec.") and name.endswith("rel_pemb.weight"):
-            table = loaded.model.get_parameter(loaded.places[name][0].name)
-            expected[name] = without_padding_row(table, expected, name)
-    loaded.check_gradients(expected, loaded.places)
-
-
-def test_stepwise_decoding_equals_the_full_pass(loaded: NeutronModel) -> None:
-    """One token at a time gives the golden log-probabilities."""
-    loaded.check_steps()
-
-
-def test_greedy_choice(loaded: NeutronModel) -> None:
-    """Greedy decoding writes what Neutron's wrote."""
-    loaded.check_greedy()
-
-
-@pytest.mark.parametrize(("name", "penalty"), [("beam4", 0.0), ("beam4_lp06", 0.6)])
-def test_scores_of_beam_hypotheses(loaded: NeutronModel, name: str, penalty: float) -> None:
-    """The hypotheses of Neutron's beam search have the scores that it gave them."""
-    loaded.check_beam_scores(name, penalty)

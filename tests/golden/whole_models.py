@@ -48,10 +48,12 @@ class GoldenModel(ABC):
     def losses(self) -> tuple[Tensor, Tensor | None]:
         """The case's smoothed loss and plain likelihood (None where it has none), summed over tokens."""
 
-    def check_outputs_and_gradients(self) -> None:
-        """Log-probabilities, both losses and every gradient."""
+    def check(self) -> None:
+        """Log-probabilities, both losses, every gradient, and the same one token at a time, for one and for two rows a sentence."""
         self.check_outputs()
         self.check_gradients(self.golden.grads, self.places)
+        self.check_steps()
+        self.check_steps(width=2)
 
     def check_outputs(self) -> None:
         """Log-probabilities and both losses; leaves the gradients of the smoothed loss in the model."""
@@ -104,6 +106,35 @@ class NeutronModel(GoldenModel):
         """The fast form of the smoothed loss."""
         return self.golden["out/loss_fast"], None
 
+    def check(self) -> None:
+        """Also the output of the encoder, where the file has it, and the searches."""
+        super().check()
+        if "mid/enc" in self.golden.tensors:
+            source = self.batch().source
+            with torch.no_grad():
+                encoded = self.model.encode(source, languages=self.languages)[0][0]
+            found, expected = encoded[source != 0], self.golden["mid/enc"][source != 0]
+            assert deviation(found, expected) < OUTPUT_TOLERANCE
+        self.check_searches()
+
+    def check_gradients(self, gradients: Mapping[str, Tensor], places: Mapping[str, Places]) -> None:
+        """Row 1 of causal tables of relative positions has no gradient there, as it is taken for padding."""
+        expected = dict(gradients)
+        for name in expected:
+            if name.startswith("dec.") and name.endswith("rel_pemb.weight"):
+                found = self.model.get_parameter(places[name][0].name).grad
+                assert found is not None
+                assert not expected[name][1].any()
+                expected[name] = torch.cat((expected[name][:1], found[1:2], expected[name][2:]))
+        super().check_gradients(expected, places)
+
+    def check_searches(self) -> None:
+        """Neutron's greedy translation, and the scores of its beams."""
+        self.check_greedy()
+        for name, penalty in (("beam4", 0.0), ("beam4_lp06", 0.6)):
+            if f"decode/{name}_all" in self.golden.tensors:
+                self.check_beam_scores(name, penalty)
+
     def check_greedy(self) -> None:
         """The most probable token at each step is the one that Neutron's greedy search wrote, up to its EOS.
 
@@ -139,6 +170,14 @@ class FairseqModel(GoldenModel):
     """A case made with fairseq or in its conventions."""
 
     form = "uniform"
+
+    def check(self) -> None:
+        """Also the output of the encoder, which the file has for the same sentences padded on the left."""
+        super().check()
+        if "act/enc_out" in self.golden.tensors:
+            source, words = self.batch().source, self.golden["in/src_tokens"] != 1
+            encoded = self.model.encode(source)[0][0]
+            assert deviation(encoded[source != 1], self.golden["act/enc_out"][words]) < OUTPUT_TOLERANCE
 
     def batch(self) -> Batch:
         """Padding is 1; the source padded on the right, as here."""
