@@ -77,8 +77,10 @@ def close(found: Tensor | None, expected: Tensor, tolerance: float) -> bool:
     return found is not None and deviation(found.reshape(expected.shape), expected) < tolerance * largest
 
 
-def check_case(stack: Stack, golden: Mapping[str, Tensor], renamed: Mapping[str, str]) -> None:
-    """The result of a stack, and the gradients of its input and of every parameter.
+def load_case(
+    stack: Stack, golden: Mapping[str, Tensor], renamed: Mapping[str, str]
+) -> dict[str, tuple[nn.Parameter, slice]]:
+    """Copy the parameters of a case into a stack, all of whose parameters must be in it; where they lie.
 
     Args:
         stack: With sub-layers of any kind.
@@ -87,8 +89,9 @@ def check_case(stack: Stack, golden: Mapping[str, Tensor], renamed: Mapping[str,
             rows may stand as `:NUMBER` or `:FIRST:STOP`.
     """
     places: dict[str, tuple[nn.Parameter, slice]] = {}
-    for each in (name.removeprefix("p.") for name in golden if name.startswith("p.")):
+    for each in below(golden, "p."):
         (ours,) = {re.sub(f"^{old}$", new, each) for old, new in renamed.items() if re.fullmatch(old, each)}
+        ours = re.sub(r"(norm.*\.)gain", r"\1weight", ours)  # of norms alone
         name, *numbers = ours.split(":")
         rows = slice(None)
         if numbers:
@@ -99,8 +102,16 @@ def check_case(stack: Stack, golden: Mapping[str, Tensor], renamed: Mapping[str,
         for each, (parameter, rows) in places.items():
             part = parameter if rows == slice(None) else parameter[rows]
             part.copy_(golden[f"p.{each}"].reshape(part.shape))
+    return places
+
+
+def check_case(
+    stack: Stack, golden: Mapping[str, Tensor], renamed: Mapping[str, str], context: Context | None = None
+) -> None:
+    """The result of a stack, and the gradients of its input and of every parameter; see `load_case`."""
+    places = load_case(stack, golden, renamed)
     x = golden["in.x"].clone().requires_grad_()
-    (result,), *_ = stack(x, Context())
+    (result,), *_ = stack(x, context or Context())
     assert close(result, golden["out.result"], OUTPUT_TOLERANCE)
     (result * golden["ct.result"]).sum().backward()
     assert close(x.grad, golden["g.in.x"], GRADIENT_TOLERANCE)
@@ -110,23 +121,26 @@ def check_case(stack: Stack, golden: Mapping[str, Tensor], renamed: Mapping[str,
         assert close(found, golden[f"g.p.{each}"], GRADIENT_TOLERANCE), each
 
 
-def given_stack(
-    connection: object, side: Side, layers: int, **model: object
-) -> tuple[Stack, list[GivenFunction]]:
-    """A stack with this connection whose sub-layers are functions, and these in their order."""
+def given_stack(connection: object, side: Side, layers: int, **model: object) -> tuple[Stack, dict[str, str]]:
+    """A stack with this connection whose sub-layers are functions, and where F0, F1, ... lie in it."""
     stacks = {each: {"layers": layers, "connection": connection} for each in ("encoder", "decoder")}
     settings = {"d_model": DIM, "heads": 4, "feed_forward": 32, "dropout": 0.0, "norm_eps": 1e-5}
     built = build_model(ModelConfig.model_validate({**settings, **stacks, **model}), 8, 8)
     own = built.stack(side)
-    functions = [GivenFunction() for _ in own.connection.calls]
-
-    def of(wanted: str) -> list[GivenFunction]:
-        calls = zip(functions, own.connection.calls, strict=True)
-        return [function for function, call in calls if call.kind == wanted]
-
-    parts = (of("mixer"), of("cross"), of("feed_forward"))
+    folders = {"mixer": "mixers", "cross": "crosses", "feed_forward": "feed_forwards"}
+    parts: dict[str, list[GivenFunction]] = {folder: [] for folder in folders.values()}
+    renamed = {}
+    for number, call in enumerate(own.connection.calls):
+        folder = folders[call.kind]
+        renamed[rf"F{number}\.(\w+)"] = rf"{folder}.{len(parts[folder])}.\1"
+        parts[folder].append(GivenFunction())
     sockets = own.connection, own.aggregation, own.fusion
-    return Stack(DIM, StackParts(*sockets, *parts)), functions  # type: ignore[arg-type]
+    return Stack(DIM, StackParts(*sockets, *parts.values())), renamed  # type: ignore[arg-type]
+
+
+def nothing_from(side: Side, layers: int) -> Context:
+    """The memory of given functions, which read none."""
+    return Context(memory=(None,) * layers if side == "decoder" else ())  # type: ignore[arg-type]
 
 
 def below(golden: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -6,143 +6,119 @@ Sub-LN are attention and feed-forward with norms inside.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import pytest
 import torch
-from given_functions import DIM, GivenFunction, below, close, given_stack, golden_case
-from golden_names import GRADIENT_TOLERANCE, OUTPUT_TOLERANCE, deviation
-from torch import nn
+from given_functions import DIM, check_case, close, given_stack, golden_case, load_case, nothing_from
+from golden_names import OUTPUT_TOLERANCE, deviation
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.admin import Admin
 from deepwire.model.connections.scaled_post_norm import deepnorm_residual_scale
-from deepwire.model.context import Context, Memory
+from deepwire.model.context import Context
 from deepwire.model.initialization import deepnorm_gain, sub_ln_gain
 from deepwire.model.stack import Stack
 from deepwire.model.stack_spec import Side
 
-
-def stack_of(connection: object, side: Side, layers: Mapping[Side, int]) -> tuple[Stack, list[GivenFunction]]:
-    """A stack whose sub-layers are functions, in a model with so many layers."""
-    stacks = {each: {"layers": count, "connection": connection} for each, count in layers.items()}
-    return given_stack(connection, side, layers[side], **stacks)
-
-
-PLAIN = {r"norm(\d)\.": r"norms.\1."}
-OUTPUT_NORMS = {r"norm_out(\d)\.": r"output_norms.\1.", r"norm(\d)\.": r"norms.\1.", r"final": "final_norm"}
-CASES: dict[str, tuple[object, Side, dict[Side, int], Mapping[str, str]]] = {
-    "deepnorm_encoder": ("deepnorm", "encoder", {"encoder": 2, "decoder": 3}, PLAIN),
-    "deepnorm_decoder": ("deepnorm", "decoder", {"encoder": 3, "decoder": 2}, PLAIN),
-    "deepnorm_single": (
-        {"type": "deepnorm", "residual_scale": deepnorm_residual_scale("encoder", 2, 0)},
-        "encoder",
-        {"encoder": 2, "decoder": 1},
-        PLAIN,
-    ),
-    "keel": (
-        "keel",
-        "encoder",
-        {"encoder": 2, "decoder": 1},
-        {r"norm_out(\d)\.": r"norms.\1.", r"norm(\d)\.": r"input_norms.\1."},
-    ),
-    "admin_encoder": (
-        "admin",
-        "encoder",
-        {"encoder": 2, "decoder": 1},
-        {**PLAIN, r"omega(\d)": r"scales.\1"},
-    ),
-    "b2t_encoder": ("b2t", "encoder", {"encoder": 2, "decoder": 1}, PLAIN),
-    "b2t_decoder": ("b2t", "decoder", {"encoder": 1, "decoder": 2}, PLAIN),
-    "resi_dual_encoder": ("resi_dual", "encoder", {"encoder": 2, "decoder": 1}, PLAIN),
-    "resi_dual_decoder": ("resi_dual", "decoder", {"encoder": 1, "decoder": 1}, PLAIN),
-    "peri_ln": ("peri_ln", "encoder", {"encoder": 2, "decoder": 1}, OUTPUT_NORMS),
+PLAIN = {r"norm(\d)\.(\w+)": r"connection.norms.\1.\2"}
+OUTPUT_NORMS = {
+    **PLAIN,
+    r"norm_out(\d)\.(\w+)": r"connection.output_norms.\1.\2",
+    r"final\.(\w+)": r"connection.final_norm.\1",
+}
+KEEL = {
+    r"norm_out(\d)\.(\w+)": r"connection.norms.\1.\2",
+    r"norm(\d)\.(\w+)": r"connection.input_norms.\1.\2",
+}
+DUAL = {**PLAIN, r"dual_norm\.(\w+)": r"connection.dual_norm.\1"}
+ADMIN = {**PLAIN, r"omega(\d)": r"connection.scales.\1"}
+SINGLE = {"type": "deepnorm", "residual_scale": deepnorm_residual_scale("encoder", 2, 0)}
+# Connection, side, and layers of encoder and decoder.
+CASES: dict[str, tuple[object, Side, tuple[int, int], Mapping[str, str]]] = {
+    "deepnorm_encoder": ("deepnorm", "encoder", (2, 3), PLAIN),
+    "deepnorm_decoder": ("deepnorm", "decoder", (3, 2), PLAIN),
+    "deepnorm_single": (SINGLE, "encoder", (2, 1), PLAIN),
+    "keel": ("keel", "encoder", (2, 1), KEEL),
+    "admin_encoder": ("admin", "encoder", (2, 1), ADMIN),
+    "b2t_encoder": ("b2t", "encoder", (2, 1), PLAIN),
+    "b2t_decoder": ("b2t", "decoder", (1, 2), PLAIN),
+    "resi_dual_encoder": ("resi_dual", "encoder", (2, 1), DUAL),
+    "resi_dual_decoder": ("resi_dual", "decoder", (1, 1), DUAL),
+    "peri_ln": ("peri_ln", "encoder", (2, 1), OUTPUT_NORMS),
     "layer_scale": (
         "layer_scale",
         "encoder",
-        {"encoder": 2, "decoder": 1},
-        {**OUTPUT_NORMS, r"scale(\d)": r"scales.\1"},
+        (2, 1),
+        {**OUTPUT_NORMS, r"scale(\d)": r"connection.scales.\1"},
     ),
 }
 
 
-def own_parameter(
-    name: str, stack: Stack, functions: list[GivenFunction], renamed: Mapping[str, str]
-) -> nn.Parameter:
-    """Where a golden parameter lies."""
-    if found := re.fullmatch(r"F(\d)\.(\w+)", name):
-        return functions[int(found[1])].get_parameter(found[2])
-    for pattern, ours in renamed.items():
-        if re.match(pattern, name):
-            name = re.sub(pattern, ours, name, count=1)
-            break
-    return stack.connection.get_parameter(name.replace(".gain", ".weight"))
+def stack_of(name: str) -> tuple[Stack, dict[str, str]]:
+    """The stack of a case, whose sub-layers are functions, and where golden parameters lie."""
+    connection, side, layers, renamed = CASES[name]
+    counts = dict(zip(("encoder", "decoder"), layers, strict=True))
+    stacks = {each: {"layers": count, "connection": connection} for each, count in counts.items()}
+    stack, functions = given_stack(connection, side, counts[side], **stacks)
+    return stack, {**functions, **renamed}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_outputs_and_gradients(name: str) -> None:
     """The result of a stack, and the gradients of its input and of every parameter."""
-    connection, side, layers, renamed = CASES[name]
-    golden = golden_case(name)
-    stack, functions = stack_of(connection, side, layers)
-    places = {each: own_parameter(each, stack, functions, renamed) for each in below(golden, "p.")}
-    assert {id(place) for place in places.values()} == {id(place) for place in stack.parameters()}
-    with torch.no_grad():
-        for each, place in places.items():
-            place.copy_(golden[f"p.{each}"])
-    x = golden["in.x"].clone().requires_grad_()
-    memory = [None] * layers[side] if side == "decoder" else []
-    (result,), *_ = stack(x, Context(memory=tuple(memory)))  # type: ignore[arg-type]
-    assert close(result, golden["out.result"], OUTPUT_TOLERANCE)
-    (result * golden["ct.result"]).sum().backward()
-    assert close(x.grad, golden["g.in.x"], GRADIENT_TOLERANCE)
-    for each, place in places.items():
-        assert close(place.grad, golden[f"g.p.{each}"], GRADIENT_TOLERANCE), each
+    stack, renamed = stack_of(name)
+    check_case(stack, golden_case(name), renamed, nothing_from(CASES[name][1], len(stack.mixers)))
 
 
 def test_profile_of_admin() -> None:
-    """The scales that one pass over a batch sets, and what that pass gives."""
-    connection, side, layers, renamed = CASES["admin_encoder"]
+    """The scales that one pass over a batch sets, and the result of that pass."""
     golden = golden_case("admin_encoder")
-    stack, functions = stack_of(connection, side, layers)
+    stack, renamed = stack_of("admin_encoder")
+    load_case(stack, golden, renamed)
+    connection = stack.connection
+    assert isinstance(connection, Admin)
     with torch.no_grad():
-        for name, value in below(golden, "p.").items():
-            if not name.startswith("omega"):
-                own_parameter(name, stack, functions, renamed).copy_(value)
-        stack.connection.profiling = True
+        for scale in connection.scales:
+            scale.fill_(1)
+        connection.profiling = True
         (result,), *_ = stack(golden["in.profile"], Context())
     assert close(result, golden["out.profile_result"], OUTPUT_TOLERANCE)
-    assert isinstance(stack.connection, Admin)
-    for scale, expected in zip(stack.connection.scales, golden["out.omega_start"], strict=True):
+    for scale, expected in zip(connection.scales, golden["out.omega_start"], strict=True):
         assert deviation(scale, expected.expand(DIM)) < OUTPUT_TOLERANCE
 
 
-def sub_ln_places(layer: str, part: str, leaf: str) -> tuple[str, slice]:
-    """Where a parameter of Sub-LN lies, and in which rows."""
-    leaf = leaf.replace("gain", "weight")
-    everything = slice(None)
-    if part in ("self.inner_norm", "ffn.inner_norm"):
-        return f"{'mixers' if part[0] == 's' else 'feed_forwards'}.{layer}.inner_norm.{leaf}", everything
-    if part.startswith("ffn."):
-        return f"feed_forwards.{layer}.{'input' if part[-1] == '1' else 'output'}.{leaf}", everything
-    kind, _, matrix = part.partition(".")
-    if kind == "self":
-        rows = {"q": slice(0, DIM), "k": slice(DIM, 2 * DIM), "v": slice(2 * DIM, 3 * DIM)}
-        own = "query_key_value" if matrix in rows else "output"
-        return f"mixers.{layer}.{own}.{leaf}", rows.get(matrix, everything)
-    assert kind == "cross"
-    rows = {"k": slice(0, DIM), "v": slice(DIM, 2 * DIM)}
-    own = "key_value" if matrix in rows else {"q": "query", "o": "output"}[matrix]
-    return f"crosses.{layer}.{own}.{leaf}", rows.get(matrix, everything)
+def sub_ln_places(side: Side, layers: int) -> dict[str, str]:
+    """Where the parameters of Sub-LN lie."""
+    norms = ["self_norm", "cross_norm", "ffn_norm"] if side == "decoder" else ["self_norm", "ffn_norm"]
+    places = {
+        r"layer(\d)\.self\.inner_norm\.(\w+)": r"mixers.\1.inner_norm.\2",
+        r"layer(\d)\.ffn\.inner_norm\.(\w+)": r"feed_forwards.\1.inner_norm.\2",
+        r"layer(\d)\.ffn\.1\.(\w+)": r"feed_forwards.\1.input.\2",
+        r"layer(\d)\.ffn\.2\.(\w+)": r"feed_forwards.\1.output.\2",
+        r"layer(\d)\.self\.o\.(\w+)": r"mixers.\1.output.\2",
+        r"layer(\d)\.cross\.q\.(\w+)": r"crosses.\1.query.\2",
+        r"layer(\d)\.cross\.o\.(\w+)": r"crosses.\1.output.\2",
+    }
+    for layer in range(layers):
+        for number, norm in enumerate(norms):
+            name = rf"connection.norms.{layer * len(norms) + number}.\1"
+            places[rf"layer{layer}\.{norm}\.(\w+)"] = name
+    for kind, module, matrices in (
+        ("self", "mixers.{}.query_key_value", "qkv"),
+        ("cross", "crosses.{}.key_value", "kv"),
+    ):
+        for number, matrix in enumerate(matrices):
+            rows = f":{number * DIM}:{(number + 1) * DIM}"
+            places[rf"layer(\d)\.{kind}\.{matrix}\.(\w+)"] = module.format(r"\1") + r".\2" + rows
+    return places
 
 
-@pytest.mark.parametrize(("name", "layers", "heads"), [("subln_encoder", 2, 4), ("subln_decoder", 1, 2)])
-def test_sub_ln(name: str, layers: int, heads: int) -> None:
+@pytest.mark.parametrize(("side", "layers", "heads"), [("encoder", 2, 4), ("decoder", 1, 2)])
+def test_sub_ln(side: Side, layers: int, heads: int) -> None:
     """Norms inside self-attention and feed-forward sub-layers, but not in cross-attention."""
-    golden = golden_case(name)
-    side: Side = "encoder" if name == "subln_encoder" else "decoder"
+    golden = golden_case(f"subln_{side}")
     config = ModelConfig.model_validate(
         {
             "d_model": DIM,
@@ -156,36 +132,14 @@ def test_sub_ln(name: str, layers: int, heads: int) -> None:
             side: {"layers": layers, "connection": {"type": "pre_norm", "final_norm": False}},
         }
     )
-    model = build_model(config, 8, 8)
-    stack = model.encoder if side == "encoder" else model.decoder
-    order = ["self_norm", "ffn_norm"] if side == "encoder" else ["self_norm", "cross_norm", "ffn_norm"]
-    places: dict[str, tuple[nn.Parameter, slice]] = {}
-    for each in below(golden, "p."):
-        found = re.fullmatch(r"layer(\d)\.(.+)\.(\w+)", each)
-        assert found
-        layer, part, leaf = found.groups()
-        if part in order:
-            index = int(layer) * len(order) + order.index(part)
-            place, rows = f"connection.norms.{index}.{leaf.replace('gain', 'weight')}", slice(None)
-        else:
-            place, rows = sub_ln_places(layer, part, leaf)
-        places[each] = (stack.get_parameter(place), rows)
-    assert {id(place) for place, _ in places.values()} == {id(place) for place in stack.parameters()}
-    with torch.no_grad():
-        for each, (parameter, rows) in places.items():
-            parameter[rows].copy_(golden[f"p.{each}"])
-    x = golden["in.x"].clone().requires_grad_()
-    memory: tuple[Memory, ...] = ()
+    stack = build_model(config, 8, 8).stack(side)
+    places = sub_ln_places(side, layers)
+    context = Context()
     if side == "decoder":
+        load_case(stack, golden, places)  # the memory is projected with them
         bias = torch.zeros(2, 1, 1, golden["in.memory"].size(1))
-        memory = stack.project_memory([golden["in.memory"]], Context(padding=bias))
-    (result,), *_ = stack(x, Context(memory=tuple(memory)))
-    assert close(result, golden["out.result"], OUTPUT_TOLERANCE)
-    (result * golden["ct.result"]).sum().backward()
-    assert close(x.grad, golden["g.in.x"], GRADIENT_TOLERANCE)
-    for each, (parameter, rows) in places.items():
-        assert parameter.grad is not None
-        assert close(parameter.grad[rows], golden[f"g.p.{each}"], GRADIENT_TOLERANCE), each
+        context = Context(memory=stack.project_memory([golden["in.memory"]], Context(padding=bias)))
+    check_case(stack, golden, places, context)
 
 
 # Of N encoder and M decoder layers: alpha, beta and gain of Sub-LN in encoder, decoder, and an encoder alone.

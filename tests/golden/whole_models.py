@@ -49,7 +49,7 @@ class GoldenModel(ABC):
         """The case's smoothed loss and plain likelihood (None where it has none), summed over tokens."""
 
     def check(self) -> None:
-        """Log-probabilities, both losses, every gradient, and the same one token at a time, for one and for two rows a sentence."""
+        """Log-probabilities, both losses, every gradient, and the same one token at a time."""
         self.check_outputs()
         self.check_gradients(self.golden.grads, self.places)
         self.check_steps()
