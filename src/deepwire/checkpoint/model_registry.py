@@ -185,13 +185,7 @@ class Shelf:
 
     def _read_remote(self) -> str:
         with TemporaryDirectory() as folder:
-            fetched = download(
-                self.place,
-                Path(folder),
-                protect="use an https address",
-                warn=self._warn,
-                most_bytes=_MAX_BYTES,
-            )
+            fetched = download(self.place, Path(folder), warn=self._warn, most_bytes=_MAX_BYTES)
             return _read(fetched.path)
 
 

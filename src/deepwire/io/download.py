@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 30.0
 _CHUNK = 1 << 18
 _BROKEN = (TimeoutError, ConnectionError, ssl.SSLError)
 _UNPROTECTED = "without https and without a digest anyone on the way can change the file"
-_PROTECT = "use an https address, or give its digest with --sha256"
+_PROTECT = "use an https address, or give its digest"
 _RESUME = "run the same command again to continue"
 
 
@@ -46,7 +46,6 @@ def download(
     sha256: str | None = None,
     on_progress: OnProgress | None = None,
     warn: LogFn | None = None,
-    protect: str = _PROTECT,
     most_bytes: int | None = None,
 ) -> Download:
     """Fetches an http or https `url` into `folder` under the last part of its path.
@@ -60,7 +59,6 @@ def download(
         sha256: The digest the file must have, in hex.
         on_progress: Hears how far it is.
         warn: Hears, before it begins, that a plain http address without a digest can bring anything.
-        protect: The advice of that warning.
         most_bytes: No more is written to the disk, however much the server sends; None: as much as it sends.
 
     Raises:
@@ -85,12 +83,12 @@ def download(
     if os.environ.get("DEEPWIRE_OFFLINE", "0") not in ("", "0"):
         raise DeepwireError(f"{url}: not downloaded: DEEPWIRE_OFFLINE is set")
     if expected is None and not _encrypted(url) and warn is not None:
-        warn(f"{url}: {_UNPROTECTED}; {protect}")
+        warn(f"{url}: {_UNPROTECTED}; {_PROTECT}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if expected is None:
             part.unlink(missing_ok=True)
-        _fetch(url, part, on_progress, protect=None if expected else protect, most_bytes=most_bytes)
+        _fetch(url, part, on_progress, needs_https=expected is None, most_bytes=most_bytes)
         actual = file_digest(part)
         if expected not in (None, actual):
             raise DataError(
@@ -133,17 +131,17 @@ def _encrypted(url: str) -> bool:
 
 
 def _fetch(
-    url: str, part: Path, on_progress: OnProgress | None, *, protect: str | None, most_bytes: int | None
+    url: str, part: Path, on_progress: OnProgress | None, *, needs_https: bool, most_bytes: int | None
 ) -> None:
-    """Bring `part` to its full length, from where it ends now; `protect`: what helps without a digest."""
+    """Bring `part` to its full length, from where it ends now."""
     start = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "deepwire"})
     if start:
         request.add_header("Range", f"bytes={start}-")
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
-            if protect and _encrypted(url) and not _encrypted(response.url):
-                raise DeepwireError(f"{url}: leads to {response.url}: {_UNPROTECTED}", protect)
+            if needs_https and _encrypted(url) and not _encrypted(response.url):
+                raise DeepwireError(f"{url}: leads to {response.url}: {_UNPROTECTED}", _PROTECT)
             start = _first_byte(response) if start else 0
             length = response.headers.get("Content-Length")
             total = start + int(length) if length and length.isdigit() else None

@@ -11,7 +11,7 @@ import socket
 import stat
 from collections.abc import Iterable
 from io import BufferedReader
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TextIO
 
 from deepwire.errors import LogFn, ModelError, UsageError
@@ -123,22 +123,6 @@ def acquire_lock(path: Path, busy: LogFn) -> TextIO:
     return file
 
 
-_CUTOFF = 0.6
-
-
 def similar_file_names(name: str, there: Iterable[str], count: int = 3) -> list[str]:
-    """File names with the endings of ``name``, or more, that differ little before them; nearest first."""
-    stem, kind = _parts(name)
-    by_stem: dict[str, list[str]] = {}
-    for candidate in sorted(there):
-        its_stem, its_kind = _parts(candidate)
-        if its_kind.startswith(kind) or kind.startswith(its_kind):
-            by_stem.setdefault(its_stem, []).append(candidate)
-    near = difflib.get_close_matches(stem, list(by_stem), count, _CUTOFF)
-    return [candidate for near_stem in near for candidate in by_stem[near_stem]][:count]
-
-
-def _parts(name: str) -> tuple[str, str]:
-    """The name without its endings, and these, in small letters."""
-    endings = "".join(PurePath(name).suffixes)
-    return name.removesuffix(endings).lower(), endings.lower()
+    """File names that differ little from ``name``; nearest first."""
+    return difflib.get_close_matches(name, sorted(there), count)

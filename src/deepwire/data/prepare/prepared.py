@@ -9,8 +9,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -27,7 +27,7 @@ from deepwire.data.text.corpus import corpus_files, directed, directions_of
 from deepwire.data.text.files import display, read_bytes
 from deepwire.data.vocabulary import Vocabularies, existing
 from deepwire.data.vocabulary_config import ExistingConfig, SubwordNmtConfig
-from deepwire.errors import DataError, DeepwireError, ModelError, ResourceError, UsageError
+from deepwire.errors import DataError, DeepwireError, ModelError, ResourceError
 from deepwire.io.atomic import disk_errors, new_folder, write_json
 from deepwire.io.regular_files import UnreadableError, acquire_lock, cannot_read, read_json, read_regular
 
@@ -258,7 +258,7 @@ def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) ->
         ResourceError: there is no room.
     """
     progress = progress or (lambda *_: None)
-    with _write_errors(data.prepared):
+    with disk_errors(data.prepared):
         progress("reading files", 0, None)
         digests = _known_digests(data)
         description = describe(data, digests)
@@ -393,14 +393,3 @@ def _build(
         }
         small = [*(temporary / VOCABULARY).iterdir(), *temporary.glob(f"*/{STORE_HEADER}")]
         write_checked(temporary / HEADER, header, [temporary / REPORT, *small])
-
-
-@contextmanager
-def _write_errors(folder: Path) -> Iterator[None]:
-    try:
-        with disk_errors(folder):
-            yield
-    except (UsageError, ResourceError) as error:
-        if isinstance(error.__cause__, OSError):
-            error.hint += "; data.prepared says where"
-        raise
