@@ -135,35 +135,6 @@ def test_who_has_one_text_does_not_wait_for_who_has_many(batcher, model, held):
     assert len(model.batches) > 12
 
 
-class EndError(BaseException):
-    pass
-
-
-def end(*_: object) -> None:
-    raise EndError("a secret text")
-
-
-@pytest.mark.parametrize("where", ["work", "tidy"])
-def test_when_the_thread_ends_whoever_waits_or_comes_is_told_at_once(where, model, caplog):
-    """The first batch has one of the texts: where it is translated before the end, it is answered."""
-    model.room = 8
-    batcher = Batcher(Limits(), Metrics())
-    setattr(*((model, "translate") if where == "work" else (batcher, "_tidy")), end)
-    jobs = [job_of(model, "one"), job_of(model, "two"), job_of(model, "three", beam=4)]
-    for one in jobs:
-        batcher.submit(one)
-    batcher.start()
-    faults = [one.answer.exception(SECONDS) for one in jobs]
-    assert all(isinstance(fault, RequestError) and fault.status == 503 for fault in faults[where == "tidy" :])
-    assert (faults[0] is None) == (where == "tidy")
-    assert not batcher.alive
-    with pytest.raises(RequestError, match="must be restarted") as refused:
-        batcher.submit(job_of(model, "late"))
-    assert (refused.value.code, batcher.texts) == ("broken", 0)
-    assert "the translating thread has ended: EndError at test_batcher.py:" in caplog.text
-    assert "secret" not in caplog.text
-
-
 def test_what_is_dropped_is_not_translated_and_leaves_room(batcher, model, held):
     first = held(batcher, model)
     unwanted, wanted = job_of(model, *["x"] * 50), job_of(model, "y")
@@ -211,20 +182,3 @@ def test_everybody_gets_the_own_answers(model, held, serving):
     assert not batcher.texts
     together = [{text[0] for text in texts} - {"!"} for _, texts in model.batches[1:]]
     assert max(map(len, together)) > 1, "no batch had texts of several clients"
-
-
-@pytest.mark.parametrize("texts", [("one", "two", "three"), ("bad!",)])
-def test_texts_are_counted_before_their_client_knows(texts, model):
-    metrics = Metrics()
-    batcher = Batcher(Limits(), metrics)
-    seen = []
-    asked = job_of(model, *texts)
-    asked.answer.add_done_callback(lambda answer: seen.append((batcher.texts, metrics.page().decode())))
-    batcher.start()
-    batcher.submit(asked)
-    batcher.close(SECONDS)
-    [(left, page)] = seen
-    assert left == 0
-    translated, failed = (0, 1) if asked.answer.exception() else (len(texts), 0)
-    assert f"deepwire_texts_total {translated:.1f}\n" in page
-    assert f"deepwire_failed_texts_total {failed:.1f}\n" in page

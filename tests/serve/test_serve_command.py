@@ -21,11 +21,6 @@ from forked import Piped
 TEXT = "der hund läuft"
 
 
-def served_at(command: Piped) -> str:
-    """Host and port, as soon as the command serves."""
-    return command.stderr.readline().split()[-1].decode().removeprefix("http://")
-
-
 def test_the_command_serves_until_it_is_told_to_stop(one_direction: Path, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("a-long-enough-secret\n")
@@ -104,27 +99,6 @@ def test_wrong_commands_are_one_clear_line(
     assert "error: " in error
     assert said in error
     assert "Traceback" not in error
-
-
-def test_a_token_keeps_strangers_out_of_the_interface_of_libretranslate(
-    one_direction: Path, tmp_path: Path
-) -> None:
-    token = tmp_path / "token"
-    token.write_text("a-long-enough-secret")
-    token.chmod(0o600)
-    options = ["--host", "0.0.0.0", "--api", "libretranslate", "--token-file", str(token)]
-    command = Piped("serve", str(one_direction), "--port", "0", "--device", "cpu", "--quiet", *options)
-    address = served_at(command)
-    seen = []
-    for key in ({}, {"api_key": "a-long-enough-secret"}):
-        connection = http.client.HTTPConnection(address, timeout=60)
-        body = json.dumps({"q": TEXT, "source": "de", "target": "en", **key}).encode()
-        connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
-        seen.append(connection.getresponse().status)
-        connection.close()
-    os.kill(command._child, signal.SIGTERM)
-    assert command.wait(60) == 0
-    assert seen == [400, 200]
 
 
 def test_a_port_in_use_is_said_before_the_model_is_loaded(server, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,8 +7,7 @@ import deepwire
 from deepwire.decoding.search import generate
 from deepwire.decoding.translation_io import Request
 from deepwire.errors import UsageError
-from deepwire.serve.model_pool import ModelPool, ServedModel, load_pool
-from deepwire.serve.request import RequestError
+from deepwire.serve.model_pool import load_pool
 
 
 def test_each_core_gets_a_batch_of_its_own(served_model, serving, monkeypatch):
@@ -53,21 +52,6 @@ def test_the_search_of_a_request_changes_nothing_for_others(served_model):
     assert served_model.search == (served_model, 2, 1, False)
     with pytest.raises(UsageError, match="n_best must be at most beam"):
         served_model.translate([Request("ein hund")], lengths, served_model.search._replace(beam=1, n_best=2))
-
-
-def test_where_the_languages_are_not_known_none_can_be_named(served_model):
-    unknown = ServedModel(served_model._translator, "served_model")
-    assert unknown.into(None, None) == ("", "")
-    assert ModelPool([unknown]).languages() == {
-        "several": False,
-        "sources": [],
-        "targets": [],
-        "directions": [],
-        "through": [],
-        "others": True,
-    }
-    with pytest.raises(RequestError, match="one direction only"):
-        unknown.into("en", None)
 
 
 def test_a_request_can_ask_for_alignments(served_model, one_direction, serving):

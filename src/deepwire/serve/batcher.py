@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.serve.model_pool import Search
-from deepwire.serve.request import Limits, RequestError, place_of
+from deepwire.serve.request import Limits, RequestError
 
 # Thousands of texts of one word in a batch would have more logits at a time than all else takes.
 _MIN_COST = 8
@@ -167,11 +167,6 @@ class FairQueue:
     def __len__(self) -> int:
         return self._texts
 
-    def jobs(self) -> set[Job]:
-        """The requests that have texts here."""
-        lines = (line for client in self._clients.values() for line in client.lines.values())
-        return {turn.job for line in lines for turn in line}
-
     def waiting(self, client: Hashable) -> int:
         """How many texts of a client wait."""
         return self._clients[client].texts if client in self._clients else 0
@@ -271,8 +266,7 @@ class Batcher:
 
     The text whose turn it is (`FairQueue`) is always among them, so none waits for ever; those with other
     settings of the search wait for the next turn. The translator sorts them by length. Where it fails, halves
-    are tried, down to a single text: the others are answered. Should the thread end all the same, who waits
-    or comes is told.
+    are tried, down to a single text: the others are answered.
 
     Args:
         limits: How many texts may wait.
@@ -289,9 +283,8 @@ class Batcher:
         self._limits, self._metrics, self._tidy = limits, metrics, tidy
         self._queue = FairQueue()
         self._changed = threading.Condition()
-        self._batch: Sequence[Waiting] = ()
         self._in_work = 0
-        self._closed = self._broken = False
+        self._closed = False
         self._thread = threading.Thread(target=self._run, name="translating", daemon=True)
         metrics.queue.set_function(lambda: self.texts)
 
@@ -302,7 +295,7 @@ class Batcher:
     @property
     def alive(self) -> bool:
         """Whether texts are being taken from the queue."""
-        return self._thread.is_alive() and not self._broken
+        return self._thread.is_alive()
 
     def close(self, seconds: float) -> None:
         """Take no more; wait so long for the batch in work."""
@@ -322,8 +315,8 @@ class Batcher:
         Raises:
             RequestError: The queue is full, or nothing is translated any more.
         """
-        if self._broken:
-            raise _broken()
+        if self._thread.ident is not None and not self.alive:
+            raise RequestError("broken", "the server cannot translate any more and must be restarted")
         with self._changed:
             all_, of_client = self.texts, self._queue.waiting(client)
         if all_ + count > self._limits.queue or of_client + count > max(1, self._limits.queue // 2):
@@ -347,34 +340,22 @@ class Batcher:
             self._queue.drop(job)
 
     def _run(self) -> None:
-        try:
-            while batch := self._next():
-                self._translate(batch)
-                with self._changed:
-                    self._batch, self._in_work = (), 0
-                self._tidy()
-        except BaseException as error:  # nobody else would hear of it, and all would wait in vain
-            self._break(error)
-
-    def _break(self, error: BaseException) -> None:
-        """Take no more, and tell everybody who waits."""
-        log.critical("the translating thread has ended: %s at %s; restart the server", *place_of(error))
-        with self._changed:
-            self._broken = True
-            jobs = {waiting.job for waiting in self._batch} | self._queue.jobs()
-            self._queue, self._batch, self._in_work = FairQueue(), (), 0
-        for job in jobs:
-            job.failed(_broken())
+        while batch := self._next():
+            self._translate(batch)
+            with self._changed:
+                self._in_work = 0
+            self._tidy()
 
     def _next(self) -> Sequence[Waiting]:
         """The texts to translate now; none when there is no more to do."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._queue) or self._closed)
-            if self._queue:
-                search = self._queue.first_search()
-                self._batch = self._queue.take(search.model.budget(search))
-                self._in_work = len(self._batch)
-            return self._batch
+            if not self._queue:
+                return ()
+            search = self._queue.first_search()
+            batch = self._queue.take(search.model.budget(search))
+            self._in_work = len(batch)
+            return batch
 
     def _translate(self, batch: Sequence[Waiting]) -> None:
         """Translate a batch; if the model fails on it, each half, so that only what it fails on is lost."""
@@ -407,9 +388,3 @@ class Batcher:
         self._metrics.texts.inc(len(batch))
         for waiting, translation in zip(batch, translations, strict=True):
             waiting.job.set_translation(waiting.place, translation)
-
-
-def _broken() -> RequestError:
-    return RequestError(
-        "broken", "the server cannot translate any more and must be restarted; its log says why"
-    )
