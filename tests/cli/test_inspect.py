@@ -68,17 +68,14 @@ def test_a_model_is_inspected_as_it_was_built(inspect, tmp_path: Path) -> None:
 
 def test_parameters_of_each_target_language(inspect, refused, tmp_path: Path) -> None:
     """Two numbers a feature for each language in every norm, and a matrix of each between the stacks."""
-    plain = inspect("multi30k/transformer-tiny", "--vocabulary-size", "100")
     settings = ("model.languages.norm=true", "model.languages.transform=identity")
-    record = inspect("multi30k/transformer-tiny", *settings, "--vocabulary-size", "100", "--languages", "6")
-    norms = 4 * 2 + 4 * 3
-    assert record["languages"] == 6
-    assert record["parts"]["language transform"] == 6 * 128 * 128
-    assert record["parameters"] - plain["parameters"] == 6 * 128 * 128 + 5 * norms * 2 * 128
     run = tmp_path / "run.yaml"
     run.write_text("data: {directions: [en-de, fr-en, en-cs], train: text}\nmodel: {d_model: 16, heads: 2}\n")
-    assert inspect(str(run), *settings, "--vocabulary-size", "100")["languages"] == 4
+    plain = inspect(str(run), "--vocabulary-size", "100")
+    record = inspect(str(run), *settings, "--vocabulary-size", "100")
+    norms = 6 * 2 + 6 * 3 + 2  # pre-norm: one behind each stack
+    assert record["languages"] == 4
+    assert record["parts"]["language transform"] == 4 * 16 * 16
+    assert record["parameters"] - plain["parameters"] == 4 * 16 * 16 + 3 * norms * 2 * 16
     code, text = refused("multi30k/transformer-tiny", *settings, "--vocabulary-size", "100")
-    assert code != 0
-    assert "the number of its target languages is not known" in text
-    assert "--languages N" in text
+    assert (code, "needs several target languages" in text) == (2, True)

@@ -50,10 +50,6 @@ def inspect(
             min=5, max=2**31 - 1, help="Entries of each side's vocabulary, where none is prepared yet."
         ),
     ] = None,
-    languages: Annotated[
-        int | None,
-        typer.Option(min=1, max=100_000, help="Target languages, where the run file does not list them."),
-    ] = None,
 ) -> None:
     """Parameters in total and per part, and the settings of the architecture.
 
@@ -61,11 +57,11 @@ def inspect(
     """
     from deepwire.model.meta_init import meta_model
 
-    if not recipes.is_run_file(subject) and (overrides or vocabulary_size or languages):
+    if not recipes.is_run_file(subject) and (overrides or vocabulary_size):
         raise UsageError(
             f"{subject}: a trained model cannot be changed", "inspect its run file with key=value"
         )
-    found = find_subject(subject, vocabulary_size, overrides or [], languages)
+    found = find_subject(subject, vocabulary_size, overrides or [])
     model = meta_model(found.model, found.source_vocabulary, found.target_vocabulary, found.languages)
     total, groups = sum(parameter.numel() for parameter in model.parameters()), model.parameter_groups()
     settings: dict[str, PlainValue] = found.model.model_dump(mode="json")
@@ -81,7 +77,6 @@ def find_subject(
     name: str,
     vocabulary_size: int | None = None,
     overrides: Sequence[str] = (),
-    languages: int | None = None,
 ) -> Subject:
     """The subject behind a run file, recipe or model; nothing is loaded or prepared.
 
@@ -89,29 +84,26 @@ def find_subject(
         name: Run file, recipe, run directory or model.
         vocabulary_size: Entries of each side, for a run file that does not say it.
         overrides: Changes to a run file.
-        languages: Number of target languages, for a run file that does not say it.
 
     Raises:
         UsageError: There is no such thing, or the size of its vocabulary is not known.
         ModelError: The model is damaged.
     """
     if recipes.is_run_file(name):
-        return _from_run_file(name, overrides, vocabulary_size, languages)
+        return _from_run_file(name, overrides, vocabulary_size)
     return _from_model(name)
 
 
-def _from_run_file(
-    name: str, overrides: Sequence[str], vocabulary_size: int | None, languages: int | None
-) -> Subject:
+def _from_run_file(name: str, overrides: Sequence[str], vocabulary_size: int | None) -> Subject:
     from deepwire.api.prepare import configured_vocabulary_size
     from deepwire.runfile import load_run_file
 
     config = load_run_file(name, overrides).config
     kind = "recipe" if recipes.find(name) is not None else "run file"
     listed, context = config.data.languages, config.data.context
-    number = languages or (len(listed.names) if listed is not None else 0)
+    number = len(listed.names) if listed is not None else 0
     if config.model.languages.used and not number:
-        raise UsageError(f"{name}: the number of its target languages is not known", "give it: --languages N")
+        raise UsageError(f"{name}: model.languages needs several target languages", "give data.directions")
     size, told = vocabulary_size, "--vocabulary-size"
     if size is None:
         size, told = configured_vocabulary_size(config.data), "data.vocabulary.size"
@@ -183,21 +175,15 @@ def _print(subject: Subject, total: int, groups: dict[str, int], settings: dict[
     number = max(len(count) for _, count, _ in rows)
     lines = [f"{subject.kind} {subject.name}", f"vocabulary: {sizes} (from {subject.vocabulary_from})"]
     lines += [f"target languages: {subject.languages}"] if subject.languages else []
-    lines += [] if subject.named is None else _directions(subject.named)
+    if subject.named is not None:
+        listed = ", ".join(map(str, subject.named.directions))
+        lines += [f"languages: {', '.join(subject.named.names)} (tag: {subject.named.tag})"]
+        lines += wrap(f"{len(subject.named.directions)} directions: {listed}", 130, subsequent_indent="  ")
     lines += [f"plugin: {plugin}" for plugin in plugins_of(subject.model)]
     lines.append("")
     lines += [f"{name:<{width}}  {count:>{number}}  {share}".rstrip() for name, count, share in rows]
     lines += ["", *(f"{key}: {_inline(value)}" for key, value in settings.items())]
     print(harmless("\n".join(lines)))
-
-
-def _directions(languages: Languages) -> list[str]:
-    """Directions of a model of several, and how it is told them."""
-    listed = ", ".join(map(str, languages.directions))
-    return [
-        f"languages: {', '.join(languages.names)} (tag: {languages.tag})",
-        *wrap(f"{len(languages.directions)} directions: {listed}", 130, subsequent_indent="  "),
-    ]
 
 
 def _inline(value: PlainValue) -> str:

@@ -17,6 +17,7 @@ from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import warn
 from deepwire.cli.settings import with_settings
 from deepwire.config.counts import counted
+from deepwire.data.languages import known_directions
 from deepwire.errors import DataError, UsageError
 from deepwire.io.output import check_output
 
@@ -39,13 +40,6 @@ OutputPrefix = Annotated[
     ),
 ]
 Tag = Annotated[str, typer.Option(help="A word in front of each translation, such as <BT>.")]
-Languages = Annotated[
-    str | None,
-    typer.Option(
-        metavar="de-en",
-        help="Endings of the files: of the text, of the translations. Default: the model's own.",
-    ),
-]
 
 
 @with_settings("beam", "length_penalty")
@@ -55,7 +49,6 @@ def distill(
     output: OutputPrefix,
     from_: opt.From = None,
     to: opt.To = None,
-    languages: Languages = None,
     *,
     settings: opt.Settings,
     precision: opt.Precision = "auto",
@@ -73,7 +66,7 @@ def distill(
     torchrun --nproc-per-node 4 -m deepwire distill runs/teacher --source train.de --output distilled
     """
     opt.use_threads(threads)
-    where = _Corpus(models, source, output, (from_ or "", to or ""), languages)
+    where = _Corpus(models, source, output, (from_ or "", to or ""))
     _synthesize("deepwire distill", where, "", settings, device, precision, quiet=quiet)
 
 
@@ -93,7 +86,6 @@ def back_translate(
     tag: Tag = "",
     from_: opt.From = None,
     to: opt.To = None,
-    languages: Languages = None,
     *,
     settings: opt.Settings,
     precision: opt.Precision = "auto",
@@ -110,7 +102,7 @@ def back_translate(
     deepwire back-translate runs/en-de --input mono.en.gz --output back.gz --sample --tag "<BT>"
     """
     opt.use_threads(threads)
-    where = _Corpus(models, input_, output, (from_ or "", to or ""), languages)
+    where = _Corpus(models, input_, output, (from_ or "", to or ""))
     _synthesize("deepwire back-translate", where, tag, settings, device, precision, quiet=quiet)
 
 
@@ -122,7 +114,6 @@ class _Corpus:
     text: Path
     output: Path
     named: tuple[str, str]
-    endings: str | None
 
     def files(self, stored: Mapping[str, object]) -> SyntheticCorpus:
         """The files to make, named by the languages of the model.
@@ -146,33 +137,26 @@ class _Corpus:
         return corpus
 
     def _languages(self, stored: Mapping[str, object]) -> tuple[str, str]:
-        from deepwire.evaluation.directed_texts import parse_direction
-
-        if self.endings is not None:
-            return parse_direction(self.endings)
-        sides = zip(self.direction(stored), ("source", "target"), strict=True)
+        sides = zip(self.named_or_only(stored), ("source", "target"), strict=True)
         source, target = (named or str(stored.get(side, "")) for named, side in sides)
         if source and target and source != target:
             return source, target
-        several = stored.get("directions")
-        if isinstance(several, list):
-            raise UsageError(
-                f"{self.models[0]} has several directions",
-                f"say which: --from de --to en; it has {', '.join(map(str, several))}",
-            )
-        raise UsageError("the model does not say its languages", "give both: --languages de-en")
+        directions = ", ".join(map(str, known_directions(stored)))
+        known = f"it has {directions}" if directions else "it does not say its own"
+        raise UsageError(f"{self.models[0]}: name both languages: --from de --to en", known)
 
-    def direction(self, stored: Mapping[str, object]) -> tuple[str, str]:
+    def named_or_only(self, stored: Mapping[str, object]) -> tuple[str, str]:
         """The languages named, and those that follow where the model has one direction with these."""
-        from deepwire.data.languages import Languages
-
-        languages = Languages.from_metadata(stored)
         fitting = [
             direction
-            for direction in (() if languages is None else languages.directions)
+            for direction in known_directions(stored)
             if all(named in ("", name) for named, name in zip(self.named, direction, strict=True))
         ]
         return fitting[0] if len(fitting) == 1 else self.named
+
+    def direction(self, stored: Mapping[str, object]) -> tuple[str, str]:
+        """What the model has to be told: nothing, where it has one direction."""
+        return self.named_or_only(stored) if "directions" in stored else ("", "")
 
 
 def _synthesize(
