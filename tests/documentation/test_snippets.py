@@ -27,8 +27,8 @@ from deepwire import runfile
 from deepwire.config.settings_reader import Settings, read_settings
 from deepwire.errors import UsageError
 from deepwire.lab.study import plan, runner
+from deepwire.lab.study.plan import StudyRun
 from deepwire.lab.study.processes import NextRun
-from deepwire.lab.study.runs import StudyRun
 from deepwire.runfile import RunFile
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -101,9 +101,9 @@ def _train(
     *,
     retry: bool,
 ) -> None:
+    from deepwire.lab.study.plan import Study
     from deepwire.lab.study.processes import Stopped
     from deepwire.lab.study.runner import StudyRunner
-    from deepwire.lab.study.runs import Study
 
     studies = [Study(path, folder, overrides) for path in paths]
     try:
@@ -118,7 +118,7 @@ def _write_pages(
     plans: list[tuple[Plan, StudyStore]], folder: Path, markdown: Path | None, *, quiet: bool
 ) -> None:
     from deepwire.lab.report import as_text
-    from deepwire.lab.study.page import write_pages
+    from deepwire.lab.study.findings import write_pages
 
     findings, written = write_pages(plans, folder, markdown, tell)
     if not quiet:

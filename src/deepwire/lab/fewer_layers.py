@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from deepwire.errors import LogFn, UsageError
 from deepwire.lab.finding import BarChart, Figure, Finding, LineChart, Series, Table, provenance
 from deepwire.lab.scorer import Scorer
-from deepwire.lab.subject import check_layer, present
+from deepwire.lab.subject import present
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 
@@ -22,10 +22,9 @@ def with_layers(model: TranslationModel, side: Side, layers: int) -> Translation
     The final norm stays, and a fusion of several layers takes those that are left.
 
     Raises:
-        UsageError: There are not so many layers, or the fusion needs all of them.
+        UsageError: The fusion needs all of them, or they run in rounds.
     """
     stack = model.stack(side)
-    check_layer(stack, side, layers)
     if layers == stack.depth:
         return model
     if stack.repeats:  # the coda would run in their place

@@ -15,20 +15,19 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from deepwire.config.counts import counted
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_loading import number_formats, pack_weights
 from deepwire.decoding.search import Batch, generate
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import LogFn, UsageError
-from deepwire.lab.finding import Finding, LineChart, ModelSource, Number, Series, Table, provenance
+from deepwire.lab.finding import Finding, LineChart, ModelSource, Series, Table, provenance
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.packed_linear import Packing
 from deepwire.training.config import TrainingConfig
-from deepwire.training.device import PrecisionPolicy
+from deepwire.training.device import PrecisionPolicy, describe
 from deepwire.training.optimizers.optimizer import make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 
@@ -68,9 +67,6 @@ class Workload:
     beam: int = 4
     length: int = 20
     depth: int | None = None
-
-    def __str__(self) -> str:
-        return f"Batch {self.batch}, beam {self.beam}, length {self.length}"
 
 
 @dataclass(frozen=True)
@@ -121,6 +117,11 @@ class Speed:
     workload: Workload
     seconds: float
     memory: int | None
+
+    @property
+    def mebibytes(self) -> float | None:
+        """Memory in MiB."""
+        return None if self.memory is None else self.memory / _MIB
 
     @property
     def sentences_per_second(self) -> float:
@@ -280,21 +281,20 @@ def speed_finding(
         UsageError: There is nothing to measure, or a depth is impossible.
     """
     tables, figures = list[Table](), list[LineChart]()
-    conditions = f"{_device(device)}, {counted(torch.get_num_threads(), 'CPU thread')}"
     measure = partial(sweep, rounds=rounds, device=device, tell=tell, precision=precision)
     for mode in modes:
         for axis in AXES[mode]:
             if axis_values := values.get(axis):
                 speeds = measure(subjects, mode, axis, axis_values, base)
                 tables.append(_table(mode, axis, speeds))
-                figures += _figures(mode, axis, speeds, f"{base}; {conditions}.")
+                figures += _figures(mode, axis, speeds)
     if not tables:
         raise UsageError("no axis to measure", "give values such as --batch 1,8,64")
     kind, packing = number_formats(device, precision)
     settings = {name: str(value) for name, value in asdict(base).items() if value is not None}
     settings |= {
         "rounds": str(rounds),
-        "device": _device(device),
+        "device": str(describe(device)["device"]),
         "threads": str(torch.get_num_threads()),
         "precision of training": PrecisionPolicy.choose("auto", device).precision,
         "precision of decoding": str(kind).removeprefix("torch.") if packing == "none" else packing,
@@ -326,19 +326,17 @@ def _table(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Table:
                 speed.sentences_per_second,
                 speed.tokens_per_second,
                 1000 * speed.seconds,
-                _mib(speed),
+                speed.mebibytes,
             )
             for speed in speeds
         ],
     )
 
 
-def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed], caption: str) -> Iterator[LineChart]:
-    shown: list[tuple[str, str, Callable[[Speed], Number]]] = [
-        ("speed", "speed [target tokens/s]", lambda speed: speed.tokens_per_second)
-    ]
+def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Iterator[LineChart]:
+    shown = [("speed", "speed [target tokens/s]", "tokens_per_second")]
     if all(speed.memory is not None for speed in speeds):
-        shown.append(("memory", "peak memory [MiB]", _mib))
+        shown.append(("memory", "peak memory [MiB]", "mebibytes"))
     of_subjects: dict[str, list[Speed]] = {}
     for speed in speeds:
         of_subjects.setdefault(speed.subject, []).append(speed)
@@ -346,19 +344,14 @@ def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed], caption: str) -> I
         yield LineChart(
             name=f"{mode}-{axis}-{name}",
             title=f"{mode.capitalize()}: {name} against {axis}",
-            caption=caption,
             x=_LABELS[axis],
             y=y,
             series=[
-                Series(name=subject, x=[getattr(each.workload, axis) for each in own], y=map(value, own))
+                Series(
+                    name=subject,
+                    x=[getattr(each.workload, axis) for each in own],
+                    y=[getattr(each, value) for each in own],
+                )
                 for subject, own in of_subjects.items()
             ],
         )
-
-
-def _mib(speed: Speed) -> Number:
-    return None if speed.memory is None else speed.memory / _MIB
-
-
-def _device(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

@@ -33,7 +33,6 @@ from deepwire.evaluation.texts import Text, data_section, read_text, selected_ta
 from deepwire.io.regular_files import read_json
 from deepwire.lab.finding import ModelSource
 from deepwire.model.build import build_model
-from deepwire.model.stack import Stack
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.process import own_random_numbers, seed_random_numbers
@@ -48,16 +47,6 @@ LONGEST = 256
 def present(model: TranslationModel, sides: Sequence[Side]) -> list[Side]:
     """The sides among these that the model has a stack for; all of them where it has none of them."""
     return [side for side in sides if side in model.stacks()] or list(sides)
-
-
-def check_layer(stack: Stack, side: Side, layer: int) -> None:
-    """Refuse a layer number, counted from 1, that a stack does not have.
-
-    Raises:
-        UsageError: There is no such layer.
-    """
-    if not 1 <= layer <= stack.depth:
-        raise UsageError(f"the {side} has layers 1 to {stack.depth}, not {layer}")
 
 
 class NotApplicableError(UsageError):

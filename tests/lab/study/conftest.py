@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from deepwire.cli.main import main
+from deepwire.lab.study.plan import StudyRun
 from deepwire.lab.study.processes import Failure, NextRun
-from deepwire.lab.study.runs import StudyRun
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from small_runs import corpus, make_model, run, store, text  # noqa: F401 - fixtures

@@ -15,9 +15,8 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import UsageError
 from deepwire.io.atomic import write_json
 from deepwire.lab.study import processes
-from deepwire.lab.study.plan import END, OWN
+from deepwire.lab.study.plan import END, OWN, Study, StudyRun
 from deepwire.lab.study.processes import Failure, Stopped, require_own_folder, stoppable, train_runs
-from deepwire.lab.study.runs import Study, StudyRun
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
 from forked import Piped, fork

@@ -18,7 +18,7 @@ from typing import IO
 from deepwire.checkpoint.run_directory import LOCK, RunDirectory
 from deepwire.config.section import written
 from deepwire.errors import UsageError
-from deepwire.lab.study.runs import StudyRun
+from deepwire.lab.study.plan import StudyRun
 from deepwire.runfile import CHANGEABLE, completed
 from deepwire.training.spec import changed_settings, read_settings
 
