@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies, Vocabulary
+from deepwire.data.vocabulary import BOS, EOS, PAD
+
+sys.path.insert(0, str(Path(__file__).parent))
+from toy_vocabulary import toy_vocabularies
 
 
 @dataclass
@@ -122,39 +127,6 @@ def _padded(sources: list[list[int]]) -> Tensor:
     return torch.tensor([[*ids, *[PAD] * (width - len(ids))] for ids in sources])
 
 
-class ToyVocabulary(Vocabulary):
-    """One number for each of the letters a, b, c ...; other characters are UNK, spaces are left out."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    @property
-    def size(self) -> int:
-        return self._size
-
-    def encode(self, text: str) -> list[int]:
-        known = range(4, self._size)
-        ids = [ord(letter) - ord("a") + 4 for letter in text if not letter.isspace()]
-        return [number if number in known else UNK for number in ids]
-
-    def sample(self, text: str, seed: int, strength: float) -> list[int]:
-        return self.encode(text)
-
-    def _decode_ids(self, ids: list[int]) -> str:
-        return "".join(map(self._piece, ids))
-
-    def _piece(self, number: int) -> str:
-        return chr(ord("a") + number - 4)
-
-    def files(self, name: str) -> dict[str, bytes]:
-        return {f"{name}.txt": str(self._size).encode()}
-
-
-def _vocabularies(size: int) -> Vocabularies:
-    one = ToyVocabulary(size)
-    return Vocabularies(one, one, joint=True, type="words")
-
-
 class Toys:
     """What the tests of this folder share."""
 
@@ -164,7 +136,7 @@ class Toys:
     every_translation = staticmethod(_every_translation)
     random_sources = staticmethod(_random_sources)
     padded = staticmethod(_padded)
-    vocabularies = staticmethod(_vocabularies)
+    vocabularies = staticmethod(toy_vocabularies)
 
 
 @pytest.fixture(scope="session")

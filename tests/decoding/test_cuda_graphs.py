@@ -6,8 +6,6 @@ memory, numbers stay as they were, and capturing itself computes nothing that la
 
 from __future__ import annotations
 
-import gc
-import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,7 +22,6 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.model.translation_model import TranslationModel
-from deepwire.ops import attention
 
 SIZE = 40
 # What looks at values, or brings numbers of the host to the device: a CUDA graph cannot hold it.
@@ -191,17 +188,6 @@ def test_batches_that_are_searched_at_the_same_time_keep_apart(toys, name, delay
     assert replay.carried_out > replay.captured > 0
 
 
-def test_a_batch_whose_shape_has_changed_leaves_its_place(toys):
-    """Stores for 16 positions grow at the 17th: by then the second batch may use the step for 16."""
-    captured = CudaGraphModel(small_model({}), replay := Replay())
-    sources = [toys.padded(toys.random_sources(3, SIZE, seed=seed)) for seed in (1, 2)]
-    turns(captured, sources, delay=16)
-    assert replay.captured == 2
-    # All but the first of each shape, and the one that the second batch begins with: only the next step of
-    # the first batch, its second of the new shape, takes its state elsewhere.
-    assert replay.carried_out == 2 * 24 - 3
-
-
 def test_every_language_of_a_batch_stays_with_its_row(toys):
     own = {"norm": True, "embedding": "decoder", "output_bias": True}
     model, replay = small_model({"languages": own}, languages=3), Replay()
@@ -239,31 +225,6 @@ def test_a_shape_is_captured_when_it_comes_again(toys):
     assert step(3) == (1, 2)
 
 
-def test_shapes_that_have_not_come_for_long_are_forgotten(toys, monkeypatch):
-    monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 2)
-    model, replay = small_model({}), Replay()
-    captured = CudaGraphModel(model, replay)
-    for seed in range(3):
-        for count in (1, 2, 4, 8):
-            sources = toys.random_sources(count, SIZE, seed=seed)
-            assert answers(captured, sources, toys, beam=2) == answers(model, sources, toys, beam=2)
-            assert len(captured._captured) <= 2
-    assert replay.captured
-
-
-def test_a_batch_that_is_done_leaves_its_place(toys):
-    """Otherwise no second batch of this shape would ever be carried out as one."""
-    captured, counts = CudaGraphModel(small_model({}), replay := Replay()), []
-    sources = toys.random_sources(4, SIZE)
-    for _ in range(4):
-        answers(captured, sources, toys, beam=2)
-        gc.collect()
-        counts.append((replay.captured, replay.carried_out))
-    assert counts[2][0] == counts[3][0], "all shapes are known by the third time"
-    steps = [after[1] - before[1] for before, after in itertools.pairwise(counts[1:])]
-    assert steps[0] == steps[1] > 0
-
-
 def test_words_that_are_chosen_for_a_batch_are_stepped_to_without_capturing(toys):
     model, replay = small_model({}), Replay()
     words = torch.tensor([0, 1, 2, 3, 8, 9, 30])
@@ -282,23 +243,6 @@ def test_words_that_are_chosen_for_a_batch_are_stepped_to_without_capturing(toys
 def test_by_default_steps_are_captured_where_memory_is_free(monkeypatch, wanted, free, expected):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (free * 2**30, 1000 * 2**30))
     assert cuda_graphs.is_captured(wanted, torch.device("cuda")) == expected
-
-
-def test_only_what_is_captured_may_have_kernels_with_plans(monkeypatch, toys):
-    """Steps that are not captured have ever new shapes."""
-    model, replay, seen = small_model({}), Replay(), []
-
-    def attended(*args: Any, **settings: Any) -> Tensor:
-        within_capture = torch.utils._python_dispatch._get_current_dispatch_mode() is replay
-        seen.append((within_capture, attention._FEW_SHAPES.get()))
-        return real(*args, **settings)
-
-    real = attention._fused
-    monkeypatch.setattr(attention, "_fused", attended)
-    monkeypatch.setattr(attention, "_prefers_plain", lambda *_: False)
-    for _ in range(2):
-        answers(CudaGraphModel(model, replay), toys.random_sources(4, SIZE), toys, beam=2)
-    assert set(seen) == {(True, True), (False, False)}
 
 
 @pytest.mark.parametrize("name", ["learned positions", "average attention"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 import deepwire
 from deepwire.checkpoint.store import save_model
@@ -16,7 +15,6 @@ from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.runfile import load_run_file
 
 SOURCES, TARGETS = ["ein hund", "zwei katzen hund"], ["a dog", "two cats dog"]
 GROUPS = {"type": "groups", "size": 1}
@@ -55,14 +53,6 @@ def test_ranges(written, expected):
     assert DecodingConfig.model_validate(config.model_dump(mode="json")) == config
 
 
-@pytest.mark.parametrize(
-    "written", ["6:3", "0", "0:2", "-1", "1:", ":2", "1:2:3", "a", "", 1.5, True, [1, 2]]
-)
-def test_what_is_no_range(written):
-    with pytest.raises(ValidationError, match="such as 4 or a range such as 3:6, counted from 1"):
-        DecodingConfig(groups=written)
-
-
 def test_settings_reach_the_model(folders):
     """The stored settings hold unless the caller has others; scores differ between ranges."""
     every = scores(folders / "gtrans")
@@ -72,19 +62,6 @@ def test_settings_reach_the_model(folders):
     assert scores(folders / "second") == second
     assert scores(folders / "second", groups=None) == every
     assert scores(folders / "second", groups="3") == scores(folders / "gtrans", groups="3") != second
-
-
-@pytest.mark.parametrize("beam", [1, 3])
-def test_the_search_reports_the_scores_of_the_range(folders, beam):
-    translator = deepwire.load(folders / "gtrans", precision="fp32", settings={"groups": "2:3", "beam": beam})
-    flags = []
-    for answer in translator.translations(SOURCES):
-        best = answer.candidates[0]
-        (score,) = translator.score([(answer.request.text, best.text)])
-        flags.append(score.flag)
-        if score.flag is None:
-            assert score.log_probability == pytest.approx(best.log_probability, abs=1e-4)
-    assert None in flags
 
 
 def test_models_that_do_not_have_the_groups(folders):
@@ -123,13 +100,3 @@ def test_the_option_of_the_commands(folders, tmp_path, monkeypatch, capsys):
     model = ("--model", folders / "gtrans", "--beam", "2", "--precision", "fp32")
     code, _, _ = run(capsys, *evaluate, *model, "groups=2")
     assert (code, (tmp_path / "o").read_text()) == (0, expected)
-
-
-def test_run_files(tmp_path):
-    assert load_run_file("multi30k/gtrans-tiny", ["decoding.groups=2"]).config.decoding.groups == "2"
-    path = tmp_path / "run.yaml"
-    path.write_text("extends: multi30k/gtrans-tiny\nseed: 2\ndecoding:\n  groups: 1:3\n")
-    with pytest.raises(UsageError, match=r"run\.yaml:\d: decoding\.groups 1:3: the decoder has 2 groups"):
-        load_run_file(path)
-    with pytest.raises(UsageError, match=r"decoding\.groups 1: the decoder does not predict with a mixture"):
-        load_run_file("multi30k/transformer-tiny", ["decoding.groups=1"])

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-import deepwire
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.vocabulary import BOS, EOS, PAD
 from deepwire.decoding.decoding_config import DecodingConfig
@@ -20,13 +19,6 @@ from deepwire.errors import DataError, UsageError
 
 PIECES = 12
 DIRECTIONS = tuple(map(Direction.parse, ["en-de", "de-en", "en-fr", "fr-en"]))
-SMALL = {
-    "d_model": 16,
-    "heads": 2,
-    "feed_forward": 16,
-    "encoder": {"layers": 1},
-    "decoder": {"layers": 1},
-}
 INDEX = {"de": 0, "en": 1, "fr": 2}
 TEXTS = ["abc", "hgfe", "", "aa", "cdefgh", "b", "bcd"]
 INTO = ["fr", "de", "de", "en", "fr", "fr", "en"]
@@ -106,32 +98,11 @@ def test_the_model_reads_the_tags(toys, multilingual, tag, on_source, on_target)
     assert model.first == [[fr if on_target else BOS]] * 2
 
 
-def test_bos_comes_before_the_tag(toys, multilingual):
-    model = multilingual()
-    tool = Translator(
-        [model],
-        toys.vocabularies(PIECES),
-        DecodingConfig(),
-        source_bos=True,
-        languages=Languages(DIRECTIONS, "source"),
-    )
-    tool.translate(["a"], to="de")
-    assert model.encoded == [[BOS, PIECES + INDEX["de"], 4, EOS]]
-
-
 @pytest.mark.parametrize("settings", SEARCHES)
 def test_tags_are_never_put_out(toys, multilingual, settings):
     tool = translator(toys, multilingual(favoured=PIECES + 1), **settings)
     for answer in tool.translations(TEXTS, to="de"):
         assert all(set(candidate.text) <= set("abcdefgh⁇") for candidate in answer.candidates)
-
-
-def test_text_that_looks_like_a_tag_stays_text(toys, multilingual):
-    model = multilingual()
-    translator(toys, model).translate(
-        [chr(ord("a") + PIECES - 4)], to="de"
-    )  # the letter whose number is a tag
-    assert model.encoded == [[PIECES, 3, EOS]]
 
 
 def test_a_language_for_each_line_can_go_with_prefixes(toys, multilingual):
@@ -169,29 +140,6 @@ def test_a_model_of_one_direction_cannot_be_told_a_language(toys):
     ):
         with pytest.raises(UsageError, match="one direction only and cannot be told 'de'"):
             ask()
-
-
-def test_a_model_of_one_direction_may_be_told_that_one(toys):
-    warnings: list[str] = []
-    model, vocabularies = toys.Model(size=PIECES), toys.vocabularies(PIECES)
-    tool = Translator([model], vocabularies, DecodingConfig(), direction=("de", "en"), warn=warnings.append)
-    assert tool.translate(["a"], to="en", from_="de") == tool.translate(["a"])
-    with pytest.raises(UsageError, match="translates from 'de' to 'en', not to 'fr'"):
-        tool.translate(["a"], to="fr")
-    with pytest.raises(UsageError, match="translates from 'de' to 'en', not from 'en'"):
-        tool.translate(["a"], from_="en")
-    letters = [Request("a", fields={"text": "a", "to": to}, to=to) for to in ("Ann", "en", "fr", "it")]
-    assert len(list(tool.translations(letters))) == 4
-    assert not warnings, "a field of that name may be a person"
-
-
-def test_a_model_with_one_target_language_needs_none(toys, multilingual):
-    into_english = Languages((Direction("de", "en"), Direction("fr", "en")), "source")
-    vocabularies = toys.vocabularies(PIECES)
-    tool = Translator([multilingual()], vocabularies, DecodingConfig(), languages=into_english)
-    assert tool.translate(["abc"]) == tool.translate(["abc"], to="en")
-    with pytest.raises(UsageError, match="reads 'de' but was not trained to write it"):
-        tool.translate(["abc"], to="de")
 
 
 def test_a_direction_that_was_not_trained_is_said_once(toys, multilingual):
@@ -256,19 +204,3 @@ def test_with_one_direction_the_fields_of_json_lines_mean_nothing(tmp_path: Path
     (answer,) = tool.translations(json_requests(path, print))
     assert answer.text == tool.translate(["ab"])[0]
     assert json.loads(format_json(answer))["to"] == json.loads(to)
-
-
-def test_an_untrained_model_of_several_languages_from_python(tmp_path: Path):
-    model = deepwire.build({**SMALL, "languages": {"norm": True}}, 30, languages=3)
-    assert model.languages == 3
-    (tmp_path / "run.yaml").write_text(
-        json.dumps(
-            {
-                "data": {"directions": ["en-de", "en-fr"], "train": "t"},
-                "model": {**SMALL, "languages": {"norm": True}},
-            }
-        )
-    )
-    assert deepwire.build(tmp_path / "run.yaml", 30).languages == 3
-    with pytest.raises(UsageError, match="no languages are named"):
-        deepwire.build({**SMALL, "languages": {"norm": True}}, 30)

@@ -11,7 +11,6 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.line_steps import Item, LineCasing, LongLines
-from deepwire.decoding.search import generate
 from deepwire.decoding.second_search import is_degenerate, loops
 from deepwire.decoding.terms import Terminology
 from deepwire.decoding.translation_io import Candidate, Request
@@ -41,13 +40,6 @@ def test_capitals_are_translated_as_sentences_and_come_back(tool):
         wanted = texts if line == line.lower() else [text.upper() for text in texts]
         assert [candidate.text for candidate in own.candidates] == wanted
         assert own.score == other.score
-
-
-def test_a_given_beginning_is_kept(tool):
-    request = Request("ABCDEF ABC", prefix="ab")
-    (found,) = tool(casing=True).translations([request])
-    assert found.text.startswith("ab")
-    assert found == next(iter(tool().translations([request])))
 
 
 def test_terms_in_mixed_case_stay(toys, tmp_path: Path):
@@ -124,20 +116,3 @@ def test_a_translation_that_repeats_itself_gets_a_second_try(toys):
     assert sum(loops(list(map(ord, guarded[place]))) for place in looping) < len(looping)
     same = [place for place in range(1, len(plain)) if place not in looping and len(plain[place]) < 7]
     assert [guarded[place] for place in same] == [plain[place] for place in same]
-
-
-def test_a_second_try_keeps_a_stricter_setting(toys, monkeypatch):
-    """`no_repeat_ngram: 2` became 3 there."""
-    asked: list[int] = []
-
-    def noted(model, batch, config):
-        asked.append(config.no_repeat_ngram)
-        return generate(model, batch, config)
-
-    monkeypatch.setattr("deepwire.decoding.line_steps.generate", noted)
-    monkeypatch.setattr("deepwire.decoding.second_search.is_degenerate", lambda *_: True)
-    settings = {"max_length_ratio": 1, "max_length_extra": 9, "beam": 1, "guards": True}
-    for own, again in ((0, 3), (2, 2), (5, 3)):
-        config = DecodingConfig.model_validate({**settings, "no_repeat_ngram": own})
-        Translator([toys.Model(12)], toys.vocabularies(12), config).translate(["abc"])
-        assert asked[-1] == again

@@ -60,21 +60,3 @@ def test_a_translator_draws_so_many_and_returns_the_best(toys) -> None:
     for all_drawn, best in zip(drawn, chosen, strict=True):
         assert best.candidates == most_agreed(all_drawn.candidates, 2)
     assert tool.translate(lines, sampling=sampling) == [each.text for each in chosen]
-
-
-def test_epsilon_leaves_out_what_is_improbable_and_never_all(toys) -> None:
-    tool = Translator(
-        [toys.Model(size=PIECES)], toys.vocabularies(PIECES), DecodingConfig(max_length_extra=6, beam=1)
-    )
-    lines = ["abc", "defgh"]
-    greedy = tool.translate(lines)
-    assert tool.translate(lines, sampling={"epsilon": 0.99}) == greedy
-    assert tool.translate(lines, sampling={"epsilon": 1e-9}) == tool.translate(lines, sampling={})
-    assert tool.translate(lines, sampling={"top_k": 5, "epsilon": 0.99}) == greedy
-
-
-def test_many_ngrams_are_counted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = ["aaab aaab", "abab baba", "ccc", "", "aaabaaab"]
-    whole = expected_chrf(texts, [1.0] * 5)
-    monkeypatch.setattr("deepwire.decoding.minimum_bayes_risk._AT_ONCE", 2)
-    np.testing.assert_allclose(expected_chrf(texts, [1.0] * 5), whole)

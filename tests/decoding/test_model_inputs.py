@@ -28,11 +28,6 @@ def test_every_sentence_once_and_no_batch_too_large(lengths, tokens):
         assert len(batch) == 1 or len(batch) * max(lengths[index] for index in batch) <= tokens
 
 
-def test_batches_hold_neighbours_in_length():
-    lengths = [3, 50, 4, 49, 3, 51]
-    assert batches_by_length(lengths, 160) == [[5, 1, 3], [2, 0, 4]]
-
-
 def flags(size: int, ended: int) -> list[bool]:
     return [True] * ended + [False] * (size - ended)
 
@@ -43,13 +38,6 @@ def test_only_ended_sentences_leave_and_all_others_stay_in_order(ended: list[boo
     assert sorted([*leaving, *staying]) == list(range(len(ended)))
     assert staying == sorted(staying)
     assert all(ended[place] for place in leaving)
-
-
-def test_few_leave_together_with_others_later() -> None:
-    assert batch_compaction(flags(64, 7))[0] == []
-    assert batch_compaction(flags(64, 8))[0] == list(range(8))
-    assert batch_compaction(flags(3, 1))[0] == [0]
-    assert batch_compaction(flags(0, 0)) == ([], [])
 
 
 def test_batches_come_in_few_sizes() -> None:
@@ -88,14 +76,6 @@ def test_batches_share_the_threads_and_run_at_the_same_time():
     beginning.start()
     beginning.join()
     assert seen == [5]
-
-
-@pytest.mark.parametrize(("threads", "device"), [(1, "cpu"), (4, "cuda")])
-def test_one_thread_or_a_gpu_takes_one_batch_after_the_other(threads, device):
-    torch.set_num_threads(threads)
-    here = threading.get_ident()
-    found = map_batches(lambda *_: [threading.get_ident()], [[0], [1]], torch.device(device))
-    assert found == [here, here]
 
 
 @pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt()])

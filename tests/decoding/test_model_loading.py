@@ -88,14 +88,6 @@ def test_bos_on_the_source_as_in_training(save, monkeypatch):
     assert sources[0][0][-1] == 2
 
 
-def test_bfloat16(save):
-    translator = load(save("one"), precision="bf16")
-    assert len(translator.translate(["ein hund"])) == 1
-    model = translator.model
-    assert isinstance(model, torch.nn.Module)
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
-
-
 @pytest.mark.skipif(not has_kernels("int8"), reason="no kernels on this CPU")
 @pytest.mark.usefixtures("all_maps_are_large")
 @pytest.mark.parametrize("precision", ["fp16", "int8"])
@@ -112,17 +104,6 @@ def test_weights_of_fewer_bits(save, precision):
         load(path, precision="fp8")
 
 
-@pytest.mark.skipif(not has_kernels("fp16"), reason="no kernels on this CPU")
-@pytest.mark.usefixtures("all_maps_are_large")
-def test_weights_that_fp16_cannot_hold(save):
-    path = save("one", largest=1e6, decoding={"max_length_ratio": 1, "max_length_extra": 3})
-    exact, packed = (load(path, "cpu", kind) for kind in ("fp32", "fp16"))
-    lines = ["ein hund", "zwei katzen ein"]
-    pairs = list(zip(lines, exact.translate(lines), strict=True))
-    for one, other in zip(packed.score(pairs), exact.score(pairs), strict=True):
-        assert one.log_probability == pytest.approx(other.log_probability, rel=0.02)
-
-
 @pytest.mark.parametrize(
     ("units", "kernels", "expected"),
     [(True, True, "bf16"), (False, True, "fp16"), (False, False, "fp32")],
@@ -136,12 +117,6 @@ def test_the_fastest_precision_of_a_cpu(save, monkeypatch, units, kernels, expec
     loaded = load_models([save("one")], "cpu", "auto", {})
     assert loaded.precision == expected
     assert number_formats(loaded.device, "auto") == PRECISIONS[expected]
-
-
-def test_a_gpu_takes_bfloat16_if_it_has_it(monkeypatch):
-    for units, expected in ((True, "bf16"), (False, "fp32")):
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda units=units, **_: units)
-        assert fastest_precision(torch.device("cuda")) == expected
 
 
 def test_partners_must_fit(save):
@@ -167,10 +142,3 @@ def test_devices():
         pick_device("gpu")
     with pytest.raises(UsageError, match="not supported"):
         pick_device("meta")
-
-
-def test_no_model(tmp_path):
-    with pytest.raises(UsageError, match="no model"):
-        load([])
-    with pytest.raises(ModelError, match="nothing"):
-        load(tmp_path / "nothing")

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from deepwire.data.text.pairs import Pair
-from deepwire.data.vocabulary import BOS, EOS, Vocabularies
+from deepwire.data.vocabulary import EOS, Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.phrases import BONUS, Phrase, PreferredPhrases
+from deepwire.decoding.phrases import BONUS, Phrase
 from deepwire.decoding.search import Batch, generate
 from deepwire.decoding.terms import Term, Terminology
 from deepwire.decoding.translator import Translator
@@ -84,55 +84,6 @@ def test_a_translation_with_its_phrases_has_the_models_own_score():
     assert best.log_probability == pytest.approx(-2.0)
     # What lacks a phrase pays for it.
     assert found([20.0], [Phrase(((WANTED,),))]).log_probability == pytest.approx(-BONUS)
-
-
-@pytest.mark.parametrize(
-    "forms",
-    [
-        # The model writes ONE OTHER ONE OTHER ... anyway.
-        ((ONE, OTHER),),
-        ((ONE, OTHER), (OTHER, ONE, OTHER), (NEXT, ONE)),
-    ],
-)
-def test_what_a_phrase_brings_is_limited_by_how_often_it_is_wanted(forms):
-    phrases = PreferredPhrases([[Phrase(forms)]], torch.device("cpu"))
-    gained, history = 0.0, list[int]()
-    for step in range(12):
-        log_probs = torch.zeros(1, 1, SIZE)
-        phrases.add(log_probs, torch.tensor([[history]], dtype=torch.int64).view(1, 1, step))
-        history.append((ONE, OTHER)[step % 2])
-        gained += float(log_probs[0, 0, history[-1]])
-    assert gained == 0.0
-
-
-def test_a_shortlist_changes_nothing_where_it_has_the_subwords():
-    config = DecodingConfig(beam=2, length_penalty=0.0)
-    phrases = [[Phrase(((WANTED,),))]]
-
-    class Short(Fixed):
-        def step(self, tokens, state):
-            values, state = super().step(tokens, state)
-            return values[:, shortlist], state
-
-    shortlist = torch.tensor([0, BOS, EOS, 3, ONE, OTHER, WANTED])
-    source, gaps = torch.tensor([[ONE, EOS]]), [20.0, 2.0, 20.0]
-    short = generate(Short(gaps), Batch(source, [5], shortlist=shortlist, bonus_phrases=phrases), config)
-    whole = generate(Fixed(gaps), Batch(source, [5], bonus_phrases=phrases), config)
-    assert short[0][0].ids == whole[0][0].ids
-    assert WANTED in whole[0][0].ids
-
-
-def test_leaving_sentences_take_their_phrases_along(toys):
-    model = toys.Model(size=SIZE, seed=3)
-    source = torch.tensor([[4 + row % 4, EOS] for row in range(24)])
-    phrases = [[Phrase(((4 + row % 5,),))] * (row % 3) for row in range(24)]
-    config = DecodingConfig(beam=3)
-    limits = [3 + row % 6 for row in range(24)]
-    together = generate(model, Batch(source, limits, bonus_phrases=phrases), config)
-    for row in range(24):
-        one = slice(row, row + 1)
-        (alone,) = generate(model, Batch(source[one], limits[one], bonus_phrases=phrases[one]), config)
-        assert together[row][0].ids == alone[0].ids, row
 
 
 WORDS = ["ein", "zwei", "drei", "hund", "katze", "haus"]

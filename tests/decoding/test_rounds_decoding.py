@@ -13,7 +13,6 @@ from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.runfile import load_run_file
 
 SOURCES, TARGETS = ["ein hund", "zwei katzen hund"], ["a dog", "two cats dog"]
 RECURRENCE = {"prelude": 1, "coda": 0, "rounds": 2}
@@ -54,10 +53,3 @@ def test_a_model_without_rounds_refuses_them(folders):
         deepwire.load(folders / "plain", settings={"rounds": 3})
     with pytest.raises(UsageError, match=r"^rounds 3, model 2: the encoder has no rounds"):
         deepwire.load([folders / "two", folders / "plain"], settings={"rounds": 3})
-
-
-def test_a_run_file_without_rounds_refuses_them(tmp_path):
-    file = tmp_path / "run.yaml"
-    file.write_text("data: {source: de, target: en, train: train}\ndecoding: {rounds: 4}\n")
-    with pytest.raises(UsageError, match=r"decoding\.rounds 4: the encoder has no rounds"):
-        load_run_file(file)

@@ -1,9 +1,6 @@
-"""Lexical shortlists: what is learned, what is in them, and that a search with one is the same search."""
+"""Lexical shortlists: what is in them, and that a search with one is the same search."""
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,22 +20,12 @@ from deepwire.decoding.shortlist import (
 )
 from deepwire.decoding.translation_io import Request
 from deepwire.decoding.translator import Translator
-from deepwire.errors import DataError, ModelError, UsageError
-from deepwire.lab.shortlist_learning import (
-    LearningSettings,
-    LexicalProbabilities,
-    build_table,
-    directions_into,
-    learn_seen_shortlist,
-    learn_shortlist,
-)
+from deepwire.errors import ModelError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.ops.packed_linear import has_kernels, pack_linears
 
-sys.path.insert(0, str(Path(__file__).parent))
-from shortlist_texts import SIZE, silent, store_of
-
+SIZE = 30
 TEXTS = ["abc", "hgfe", "", "aa", "cdefgh", "b", "bcdz"]
 SEARCHES = [
     {"beam": 4, "n_best": 3, "no_repeat_ngram": 2},
@@ -93,22 +80,6 @@ def test_a_shortlist_is_what_it_should_be(always, by_source, rows, prefix):
     assert found == sorted(wanted)
 
 
-def test_a_table_keeps_the_best_the_frequent_and_what_is_written_alike(toys):
-    e, f, p = zip(*[(4, 5, 0.5), (4, 6, 0.2), (4, 7, 0.3), (5, 8, 1e-6)], strict=True)
-    learned = LexicalProbabilities(np.array(e), np.array(f), np.array(p, np.float32))
-    counts = np.zeros(SIZE, np.int64)
-    counts[[9, 11]] = 7, 8
-    made = build_table(learned, counts, toys.vocabularies(SIZE), best=2, first=1)
-    assert made.always.tolist() == [PAD, BOS, EOS, UNK, 11]
-
-    def of(number):
-        return made.targets[made.offsets[number] : made.offsets[number + 1]].tolist()
-
-    assert of(4) == [4, 5, 7]
-    assert of(5) == [5]
-    assert of(20) == [20], "a subword that was never seen can still be copied"
-
-
 @pytest.mark.parametrize("settings", SEARCHES, ids=["beam", "greedy", "sampling"])
 @pytest.mark.parametrize(
     "more", [{}, {"fusion": {"type": "groups", "size": 1}, "layers": 2}], ids=["top", "groups"]
@@ -158,47 +129,6 @@ def test_probabilities_are_those_of_the_chosen_rows(monkeypatch, packing, bias):
         again, _ = model.step(read, model.start(source))
     assert torch.allclose(found, whole[:, tokens].log_softmax(1), atol=1e-5)
     assert torch.equal(whole, again), "the model itself stays as it was"
-
-
-def test_each_target_language_has_its_own(tmp_path, toys):
-    directions = tuple(map(Direction.parse, ["en-de", "en-fr", "de-en"]))
-    text = [([4, 5], [14, 15]), ([4, 5], [24, 25])] * 20
-    store = store_of(tmp_path / "store", text, [0, 1] * 20)
-    into = directions_into(Languages(directions), None)
-    assert into == {"de": [0], "en": [2], "fr": [1]}
-    with pytest.raises(DataError, match="into en"):
-        learn_shortlist(store, toys.vocabularies(SIZE), into, LearningSettings(first=0), silent)
-    made = learn_shortlist(
-        store, toys.vocabularies(SIZE), {"de": [0], "fr": [1]}, LearningSettings(first=0), silent
-    )
-    read = torch.tensor([[4, 5, EOS]])
-    de, fr = LanguageRows(0, made.table("de"), read), LanguageRows(2, made.table("fr"), read)
-    tokens, allowed = batch_shortlist([de], 3)
-    assert (tokens.tolist(), allowed) == ([0, 1, 2, 3, 4, 5, 14, 15], None)
-    tokens, allowed = batch_shortlist([de, fr], 3)
-    assert tokens.tolist() == [0, 1, 2, 3, 4, 5, 14, 15, 24, 25]
-    assert [tokens[row].tolist() for row in allowed] == [
-        [0, 1, 2, 3, 4, 5, 14, 15],
-        tokens.tolist(),
-        [0, 1, 2, 3, 4, 5, 24, 25],
-    ]
-    with pytest.raises(UsageError, match="no subwords of en"):
-        made.table("en")
-    with pytest.raises(UsageError, match="one direction"):
-        directions_into(None, "de")
-
-
-def test_what_was_seen_is_all_that_the_text_of_a_language_has(tmp_path, toys):
-    languages = Languages(tuple(map(Direction.parse, ["en-de", "fr-de", "de-en"])))
-    store = store_of(tmp_path / "store", [([4], [9]), ([5], [7, 9]), ([6], [8]), ([4], [])], [0, 1, 2, 0])
-    made = learn_seen_shortlist(store, toys.vocabularies(SIZE), directions_into(languages, None), silent)
-    found = {name: one.always.tolist() for name, one in made.tables.items()}
-    assert found == {"de": [PAD, BOS, EOS, UNK, 7, 9], "en": [PAD, BOS, EOS, UNK, 8]}
-    assert made.made_from == {"de": {"lines": 3}, "en": {"lines": 1}}
-    one = learn_seen_shortlist(store, toys.vocabularies(SIZE), {"": None}, silent).table("")
-    assert one.always.tolist() == [PAD, BOS, EOS, UNK, 7, 8, 9]
-    with pytest.raises(DataError, match="no text to find subwords in in it"):
-        learn_seen_shortlist(store, toys.vocabularies(SIZE), {"it": [7]}, silent)
 
 
 SPOKEN = Languages(tuple(map(Direction.parse, ["en-de", "de-en", "en-fr", "fr-en"])))

@@ -2,18 +2,15 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepwire.data.context import ContextConfig
 from deepwire.data.vocabulary import EOS
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.scoring import PairScore, format_pair_score, format_pair_score_json
 from deepwire.decoding.translator import Translator
-from deepwire.errors import UsageError
 
 PAIRS = [("abc", "cba"), ("", "a"), ("abcdef", "aaaaaaaaaaaaaaaa"), ("a", " "), ("ddd", "b")]
 
@@ -58,22 +55,6 @@ def test_batches_and_windows_change_nothing(toys, pairs, batch_tokens, window):
     assert list(translator(toys, batch_tokens=batch_tokens, window=window).score(pairs)) == expected
 
 
-def test_pairs_that_are_no_document_have_no_context(toys):
-    """The two sides of a contrast were scored as if one came after the other."""
-    context = ContextConfig(source=1, target=1, max_length=50)
-    tool = Translator(
-        [toys.Model(13)],
-        toys.vocabularies(12),
-        DecodingConfig(),
-        context=context,
-    )
-    pairs = [("abc", "cba"), ("abc", "cbb"), ("dd", "b")]
-    alone = [score for pair in pairs for score in tool.score([pair])]
-    found = [replace(score, line=1) for score in tool.score(pairs, documents=False)]
-    assert found == alone
-    assert [replace(score, line=1) for score in tool.score(pairs)] != alone
-
-
 def test_translations_score_what_the_search_said(toys):
     tool = translator(toys, beam=5, n_best=3)
     lines = ["abc", "fedcba", "a"]
@@ -102,12 +83,6 @@ def test_a_source_that_is_cut_says_so(toys):
     record = json.loads(format_pair_score_json(cut, normalize=False, per_token=True))
     assert record["flag"] == "long_source"
     assert len(record["subwords"]) == len(record["log_probabilities"]) == 4
-
-
-@pytest.mark.parametrize("pairs", ["abc", ["ab"], [("ab",)], [("ab", None)]])
-def test_what_is_no_pair_of_texts_is_refused(toys, pairs):
-    with pytest.raises(UsageError, match=r"not pairs|pair 1: must be a source and a target text, not"):
-        list(translator(toys).score(pairs))
 
 
 def test_pair_scores():

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import random
 from itertools import count, islice
-from typing import cast
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepwire.decoding.decoding_config import DecodingConfig, with_settings
+from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError
 
@@ -144,18 +143,6 @@ def test_prefixes(toys):
             tool.translate(["abc", "def"], wrong)
 
 
-def test_arguments_of_another_kind_are_refused(toys):
-    tool = translator(toys)
-    for ask in (
-        lambda: list(tool.score(None)),
-        lambda: tool.translate(None),
-        lambda: tool.translate(["a"], to=3),
-        lambda: with_settings(tool.config, cast("dict[str, object]", ["beam"])),
-    ):
-        with pytest.raises(UsageError, match="give "):
-            ask()
-
-
 def test_a_word_too_long_stays_and_is_named(toys):
     warnings: list[str] = []
     tool = translator(toys, warnings, max_source_length=5)
@@ -163,21 +150,6 @@ def test_a_word_too_long_stays_and_is_named(toys):
     abc, ab, cafe = tool.translate(["abc", "ab", "cafe"])
     assert [first, second, third] == [abc, f"{ab} abcdefgh", cafe]
     assert warnings[0] == "line 2: a word too long for the model stays as it is: abcdefgh"
-
-
-@pytest.mark.parametrize("own", ["guards", "placeholders"])
-def test_the_line_breaks_of_a_line_that_is_its_own_translation_are_spaces(toys, own):
-    (answer,) = translator(toys, [], **{own: True}).translations(["1\n2"])
-    assert answer.text == "1 2"
-
-
-def test_half_of_a_surrogate_pair_in_a_long_line_is_read_as_in_a_short_one(toys):
-    """The package that cuts sentences takes none."""
-    config = DecodingConfig(max_source_length=3, max_length_extra=3)
-    tool = Translator(
-        [toys.Model()], toys.vocabularies(12), config, direction=("de", "en"), warn=list[str]().append
-    )
-    assert tool.translate(["abc \ud800\ud800\ud800\ud800 ab"])[0].count("\ufffd" * 4) == 1
 
 
 def test_a_line_of_a_million_characters(toys):
@@ -196,13 +168,3 @@ def test_each_line_of_a_text_is_translated_and_the_line_breaks_are_kept(toys):
     assert tool.translate(texts, ["b", "b", "", "", ""]) == [f"{ab}\n{cd}", f"{ab}\r\n\n{cd}", one, e, ""]
     assert tool.translate(iter(texts), ["b", "b", "", "", ""])[0] == f"{ab}\n{cd}"
     assert warnings == []
-
-
-def test_line_breaks_that_count_as_spaces_are_said(toys):
-    warnings: list[str] = []
-    tool = translator(toys, warnings)
-    assert len(list(tool.translations(["a", "ab\ncd\n", "e\n", "a\rb", "a\n\nb"]))) == 5
-    said = "several lines are read as one sentence; give each line on its own (here and in 1 more line)"
-    assert warnings == [f"line 2: {said}"]
-    assert len(tool.sample(["ab\ncd"], 2)) == 1
-    assert len(warnings) == 2

@@ -11,7 +11,7 @@ import torch
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_inputs import Cancelled, pad_batch
-from deepwire.decoding.models import Ensemble, as_one
+from deepwire.decoding.models import Ensemble
 from deepwire.decoding.search import Batch, generate
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
@@ -128,16 +128,6 @@ def test_search_and_score_agree(toys):
         for one in found:
             expected = toys.log_probability(ensemble, source, one.ids)
             assert one.log_probability == pytest.approx(expected, abs=1e-4)
-
-
-def test_a_model_with_itself_changes_nothing(toys):
-    model = toys.Model()
-    sources = toys.padded(toys.random_sources(7, 12))
-    alone = generate(model, Batch(sources, [9] * 7), CONFIG)
-    assert generate(as_one([model]), Batch(sources, [9] * 7), CONFIG) == alone
-    several = generate(Ensemble([model] * 3), Batch(sources, [9] * 7), CONFIG)
-    for one, other in zip(alone, several, strict=True):
-        assert [found.ids for found in one] == [found.ids for found in other]
 
 
 @pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0], [1.0, -1.0], [1.0, math.nan], [1.0, math.inf]])

@@ -52,7 +52,7 @@ ELSEWHERE = {
     r"deepwire study examples": "takes days: tests/lab/study",
     r"--metric-command": "starts programs of others: tests/evaluation",
     r"to_(wandb|mlflow|trackio)": "the tracker is not installed: test_trackers.py",
-    r"every_combination|--(install|show)-completion": "takes hours; depend on the shell that is above",
+    r"--(install|show)-completion": "depend on the shell that is above",
     r"checkpoint.pt|checkpoint_best|opus|my-model|wmt-de": "needs a model of another toolkit: tests/convert",
     r"papers/gtrans|newstest|bi-simcut|en-fr |en-fr$": "needs text or models that are large",
     r"benchmarks/": "measures this machine",

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 import pytest
+from shortlist_texts import SIZE, random_pairs, silent, store_of
 
 from deepwire.lab.shortlist_learning import TrainingPairs, train_ibm_model1
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "decoding"))
-from shortlist_texts import SIZE, random_pairs, silent, store_of
 
 
 def expected_model_1(pairs, rounds):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -125,26 +123,6 @@ def choices(socket: str, side: Side) -> list[Options]:
     ]
 
 
-class Combinations:
-    """All stacks of one side, each made when it is asked for: there are 370,000."""
-
-    def __init__(self, side: Side) -> None:
-        self._sockets = [choices(socket, side) for socket in SOCKETS]
-
-    def __len__(self) -> int:
-        return math.prod(map(len, self._sockets))
-
-    def __getitem__(self, number: int) -> dict[str, Options]:
-        chosen: list[Options] = []
-        for options in reversed(self._sockets):
-            number, place = divmod(number, len(options))
-            chosen.insert(0, options[place])
-        return dict(zip(SOCKETS, chosen, strict=True))
-
-    def __iter__(self) -> Iterator[dict[str, Options]]:
-        return map(self.__getitem__, range(len(self)))
-
-
 def model_settings(
     encoder: Mapping[str, Options], decoder: Mapping[str, Options], languages: Options | None = None
 ) -> dict[str, object]:
@@ -160,16 +138,6 @@ def model_settings(
         "decoder": decoder,
         **({} if languages is None else {"languages": languages}),
     }
-
-
-def every_model(seed: int = 0) -> Iterator[dict[str, object]]:
-    """Every stack of either side once, each with a random partner and random parameters of languages."""
-    generator = random.Random(seed)
-    encoders, decoders = Combinations("encoder"), Combinations("decoder")
-    for encoder in encoders:
-        yield model_settings(encoder, generator.choice(decoders), generator.choice(LANGUAGES))
-    for decoder in decoders:
-        yield model_settings(generator.choice(encoders), decoder, generator.choice(LANGUAGES))
 
 
 def of_both_sides(socket: str) -> Iterator[tuple[str, dict[str, object]]]:

@@ -2,41 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import pytest
 import torch
-from choices import SOCKETS, choices, model_settings
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import batch, small_model
-
-Options = Mapping[str, object]
-PLAIN: Mapping[str, Options] = {
-    "mixer": {"type": "self_attention"},
-    "connection": {"type": "pre_norm"},
-    "aggregation": {"type": "last"},
-    "fusion": {"type": "top"},
-}
-
-
-def with_choice(side: Side, socket: str, options: Options) -> dict[str, object]:
-    """A model that is plain but for one choice and what that needs beside it."""
-    changed = {**PLAIN, socket: options}
-    if options["type"] == "rnmt":
-        changed["mixer"] = {"type": "ln_lstm"}
-    return model_settings(*((changed, PLAIN) if side == "encoder" else (PLAIN, changed)))
-
-
-CHOICES = [
-    pytest.param(side, socket, options, marks=pytest.mark.slow if side == "encoder" else ())
-    for side in ("encoder", "decoder")
-    for socket in SOCKETS
-    for options in choices(socket, side)
-]
 
 
 def gradients(model: TranslationModel, *, recomputes: bool) -> tuple[Tensor, ...]:
@@ -47,17 +18,6 @@ def gradients(model: TranslationModel, *, recomputes: bool) -> tuple[Tensor, ...
     loss = model.loss(*batch(), 0.1).smoothed
     found = torch.autograd.grad(loss, list(model.parameters()))
     return loss.detach(), *found, torch.rand(1)
-
-
-@pytest.mark.parametrize(("side", "socket", "options"), CHOICES, ids=str)
-def test_every_choice_gives_the_same_bits(side: Side, socket: str, options: Options) -> None:
-    settings = with_choice(side, socket, options)
-    other = "decoder" if side == "encoder" else "encoder"
-    if settings[other] == PLAIN:
-        settings[other] = {"layers": 1, **PLAIN}
-    model = small_model({"dropout": 0.3, **settings}).train()
-    kept, recomputed = (gradients(model, recomputes=answer) for answer in (False, True))
-    assert all(torch.equal(one, other) for one, other in zip(kept, recomputed, strict=True))
 
 
 def kept_bytes(model: TranslationModel) -> int:

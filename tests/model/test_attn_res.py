@@ -8,7 +8,6 @@ from torch import Tensor
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.connections.attn_res import AttnRes
 from deepwire.model.context import Context
 from deepwire.model.translation_model import TranslationModel
 
@@ -67,18 +66,6 @@ def test_a_large_bias_makes_streams_the_residual_model() -> None:
     assert differences[2] < 1e-5
 
 
-@pytest.mark.parametrize("settings", [{}, {"sources": "streams", "bias": 3.0}])
-def test_everything_learns_from_the_first_update(settings: dict[str, object]) -> None:
-    """Queries have gradients where they begin, and so has the bias."""
-    torch.manual_seed(0)
-    model = build_model(config_of({"type": "attn_res", "block": 2, **settings}), 23, 23)
-    model.loss(SOURCE, TARGET, torch.tensor([[5, 9, 12, 2]])).smoothed.backward()
-    for name, parameter in model.named_parameters():
-        if name.endswith((".query", ".bias")) and ".queries." in name:
-            assert parameter.grad is not None
-            assert parameter.grad.abs().max() > 0, name
-
-
 @pytest.mark.parametrize(
     ("block", "layers", "sources"), [("full", 2, 5), (2, 3, 4), (3, 3, 3), (100, 2, 2), ("auto", 6, 7)]
 )
@@ -95,36 +82,3 @@ def test_number_of_sources(block: object, layers: int, sources: int) -> None:
         total = total + output
     assert len(state) == 2 * sources
     torch.testing.assert_close(connection.stream(state), total)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("sources", ["outputs", "streams"])
-def test_an_aggregation_changes_the_stream(sources: str) -> None:
-    """What an aggregation makes of the stream is the stream afterwards."""
-    config = config_of({"type": "attn_res", "block": 2, "sources": sources})
-    connection = config.encoder.connection.build(config.specs()["encoder"])
-    state = connection.start(torch.randn(2, 3, 16), Context())
-    for index in range(3):
-        state = connection.write(
-            state, index, connection.read(state, index, Context()), torch.randn(2, 3, 16), Context()
-        )
-    other = torch.randn(2, 3, 16)
-    changed = connection.with_stream(state, other)
-    torch.testing.assert_close(connection.stream(changed), other)
-    assert changed[0] is state[0]
-
-
-@torch.no_grad()
-def test_the_history_is_not_copied() -> None:
-    """Sources pass from sub-layer to sub-layer as they are: only what a call gives is new."""
-    config = config_of({"type": "attn_res", "block": "full"})
-    connection = config.encoder.connection.build(config.specs()["encoder"])
-    assert isinstance(connection, AttnRes)
-    state = connection.start(torch.randn(2, 3, 16), Context())
-    for index in range(4):
-        following = connection.write(
-            state, index, connection.read(state, index, Context()), torch.randn(2, 3, 16), Context()
-        )
-        middle = len(state) // 2
-        assert all(new is old for new, old in zip(following[:middle], state[:middle], strict=True))
-        state = following

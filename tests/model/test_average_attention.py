@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
@@ -16,11 +15,9 @@ from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.average_attention import (
     AverageAttention,
     AverageAttentionConfig,
-    NormalisedFeedForward,
     running_mean,
 )
-from deepwire.model.mixers.mixer import Mixer
-from deepwire.testing import SMALL, small_model
+from deepwire.testing import SMALL
 
 
 @settings(max_examples=20, deadline=None)
@@ -86,30 +83,6 @@ def test_parameter_counts(network: str, count: int) -> None:
     config = AverageAttentionConfig.model_validate({"feed_forward": network})
     mixer = config.build(ModelConfig().specs()["decoder"])
     assert sum(parameter.numel() for parameter in mixer.parameters()) == count
-
-
-def test_dropout_is_inside_the_network_only() -> None:
-    """Without the network training is deterministic; with it, what was asked for is dropped."""
-    x = torch.ones(1, 3, 16)
-    bare = mixer_of(AverageAttentionConfig(feed_forward="none"), {"dropout": 0.5}).train()
-    assert torch.equal(bare(x, Context()), bare(x, Context()))
-    only_output = {"dropout": {"embedding": 0, "attention": 0, "activation": 0, "sublayer": 0.5}}
-    normalised = mixer_of(AverageAttentionConfig(feed_forward="normalised"), only_output).train()
-    network = normalised.feed_forward
-    assert isinstance(network, NormalisedFeedForward)
-    nn.init.constant_(network.get_parameter("norm.bias"), 1.0)
-    torch.manual_seed(0)
-    dropped = (network(x, Context()) == 0).float().mean().item()
-    assert 0.2 < dropped < 0.8
-    plain = mixer_of(AverageAttentionConfig(), only_output).train()
-    assert torch.equal(plain(x, Context()), plain(x, Context()))
-
-
-def test_the_decoder_keeps_its_cross_attention() -> None:
-    """Average attention takes the place of self-attention only."""
-    model = small_model({"decoder": {"mixer": "average_attention"}})
-    assert len(model.decoder.crosses) == 3
-    assert all(isinstance(mixer, Mixer) for mixer in model.decoder.mixers)
 
 
 def mixer_of(config: AverageAttentionConfig, changes: Mapping[str, object] | None = None) -> AverageAttention:

@@ -63,13 +63,3 @@ def test_the_training_step_compiles_without_a_graph_break(
     found = torch.autograd.grad(compiled.smoothed, list(model.parameters()))
     torch.testing.assert_close(tuple(compiled), tuple(plain))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_dropout_compiles_too() -> None:
-    """In training with dropout; the numbers are random, so only the graph is looked at."""
-    torch._dynamo.reset()
-    model = small_model({"dropout": 0.2, "encoder": {"layers": 1}, "decoder": {"layers": 1}}).train()
-    loss = torch.compile(model.loss, backend="aot_eager", fullgraph=True)(*batch(), 0.1)
-    loss.smoothed.backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())

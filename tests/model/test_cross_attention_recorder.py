@@ -13,7 +13,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from choices import choices, model_settings
 
-from deepwire.errors import ModelError
 from deepwire.testing import small_model
 
 # What has cross-attention of its own kind, or reads it in another order; all others share one code.
@@ -58,18 +57,3 @@ def test_the_weights_are_those_that_sum_the_values():
         _, memory = seen["inputs"]
         mixed = (weights @ memory.value).transpose(1, 2).flatten(2)
         torch.testing.assert_close(cross.output(mixed), seen["output"], atol=1e-6, rtol=1e-5)
-
-
-def test_recording_changes_nothing_for_others():
-    """The model that is looked at by one thread is not the one that another thread uses."""
-    model = small_model({"decoder": {"layers": 2}})
-    before = model.log_probs(SOURCE, TARGET)
-    assert set(model.source_weights(SOURCE, TARGET, [0])) == {0}
-    assert model.decoder.recorder is None
-    assert torch.equal(model.log_probs(SOURCE, TARGET), before)
-
-
-def test_without_an_encoder_there_is_nothing_to_look_at():
-    model = small_model({"architecture": "decoder_only", "decoder": {"layers": 2}})
-    with pytest.raises(ModelError, match="no encoder"):
-        model.source_weights(SOURCE, TARGET)

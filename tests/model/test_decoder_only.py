@@ -4,41 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from choices import LANGUAGES, SOCKETS, choices, members
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from choices import SOCKETS, members
 from pydantic import ValidationError
 from torch.nn import functional
 
-from deepwire.errors import ModelError, UsageError
+from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
-from deepwire.model.decoder_only import DecoderOnly
-from deepwire.ops.packed_linear import pack_linears
 from deepwire.testing import SIZE, TOLERANCE, batch, check_model, check_recomputation, small_model
 
 ALONE = {"architecture": "decoder_only"}
-
-
-def one_line(reason: str) -> None:
-    """It fails where there is none, or more than a line."""
-    assert reason
-    assert "\n" not in reason
-
-
-def stack_of_decoder() -> st.SearchStrategy[dict[str, object]]:
-    """A stack with any choice at every socket."""
-    return st.fixed_dictionaries({socket: st.sampled_from(choices(socket, "decoder")) for socket in SOCKETS})
-
-
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
-@given(stack_of_decoder(), st.sampled_from(LANGUAGES), st.sampled_from(["learned", "sinusoidal"]))
-def test_any_combination_works_or_is_refused_with_a_reason(decoder, languages, positions) -> None:
-    """Gradients, padding of sources of different lengths, causality, steps and selection."""
-    wanted = {**ALONE, "decoder": decoder, "positions": positions}
-    try:
-        check_model(wanted if languages is None else {**wanted, "languages": languages})
-    except UsageError as error:
-        one_line(error.message)
 
 
 @pytest.mark.parametrize("socket", SOCKETS)
@@ -129,16 +103,6 @@ def test_loss_of_the_source_counts_each_of_its_words_but_the_first() -> None:
     assert torch.allclose(twice.smoothed, found.smoothed, atol=1e-3)  # no dropout: no divergence
 
 
-def test_weights_laid_out_for_decoding() -> None:
-    model = small_model(ALONE)
-    source, target, _ = batch()
-    with torch.inference_mode():
-        before, _ = model.step(target[:, 0], model.start(source))
-        pack_linears(model, "none")
-        after, _ = model.step(target[:, 0], model.start(source))
-    assert (after - before).abs().max() < TOLERANCE
-
-
 @pytest.mark.parametrize(
     ("wanted", "reason"),
     [
@@ -151,17 +115,3 @@ def test_weights_laid_out_for_decoding() -> None:
 def test_what_needs_an_encoder_is_refused(wanted: dict[str, object], reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):
         ModelConfig.model_validate({**ALONE, **wanted})
-
-
-def test_there_is_no_encoder_to_ask_for() -> None:
-    model = small_model(ALONE)
-    assert isinstance(model, DecoderOnly)
-    with pytest.raises(ModelError, match="no encoder"):
-        model.stack("encoder")
-    with pytest.raises(ModelError, match="no encoder"):
-        model.with_stacks(encoder=model.decoder)
-
-
-def test_constants_for_depth_are_those_of_a_stack_alone() -> None:
-    model = small_model({**ALONE, "decoder": {"connection": "deepnorm", "layers": 4}})
-    assert model.decoder.connection.scale == pytest.approx(8**0.25)

@@ -132,19 +132,3 @@ def test_dense_average_and_sum(style: NormStyle, window: int | None) -> None:
                 chosen = norm(chosen)
             total = chosen.mean(0) if weights == "average" else chosen.sum(0)
             assert torch.allclose(read, norm(total) if style == "output" else total, atol=1e-5)
-
-
-def test_dense_learns_its_norms_alone() -> None:
-    """Mixing weights are no parameters; without norms there are none at all."""
-    names = [name for name, _ in DenseConfig().build(CONTEXT).named_parameters()]
-    assert names
-    assert all(name.startswith("norms.") for name in names)
-    assert not list(DenseConfig(norm="none").build(CONTEXT).parameters())
-
-
-def test_dropout_of_the_combination() -> None:
-    """In training alone."""
-    aggregation = DenseConfig(dropout=0.5).build(CONTEXT)
-    x = torch.randn(4, 5, DIM)
-    assert (aggregation.start(x, Context())[1] == 0).any()
-    assert not (aggregation.eval().start(x, Context())[1] == 0).any()

@@ -75,31 +75,3 @@ def test_four_ways_begin_as_the_ordinary_stack() -> None:
     assert all(".aggregation." in name for name in missing)
     source, target = torch.tensor([[4, 9, 5, 2]]), torch.tensor([[1, 5, 9, 12]])
     assert torch.allclose(dense.decode(source, target)[0], plain.decode(source, target)[0], atol=1e-5)
-
-
-@pytest.mark.parametrize("aggregation", ["dwa", "mudd"])
-def test_the_stream_keeps_its_number_format(aggregation: str) -> None:
-    """Weights in float32 do not widen vectors of 16 bits."""
-    vectors = [torch.randn(1, 2, 16, dtype=torch.bfloat16) for _ in range(4)]
-    with torch.autocast("cpu", torch.bfloat16):
-        history, reads = run(aggregation_of(aggregation, 3), vectors)
-    assert {tensor.dtype for tensor in (*history, *reads)} == {torch.bfloat16}
-
-
-def test_weights_for_analyses() -> None:
-    """What each layer reads, with nothing where nothing is connected."""
-    model = build_model(config_of({"type": "dwa", "dilation": 2, "period": 2}, 4), 23, 23)
-    (weights,) = model.encoder.depth_weights()
-    nan = float("nan")
-    expected = torch.tensor(
-        [
-            [1, nan, nan, nan, nan],
-            [nan, 1, nan, nan, nan],
-            [0, nan, 1, nan, nan],
-            [nan, nan, nan, 1, nan],
-            [0, nan, 0, nan, 1],
-        ]
-    )
-    assert torch.equal(weights.values.nan_to_num(-1), expected.nan_to_num(-1))
-    (static,) = build_model(config_of("mudd"), 23, 23).encoder.depth_weights()
-    assert torch.equal(static.values.nan_to_num(-1), torch.tensor([[0.0, 1, -1], [0, 0, 1]]))

@@ -85,19 +85,6 @@ def test_which_vectors_are_normalised(
         assert found == expected
 
 
-def test_a_query_without_norm_is_what_the_layer_has_read_and_attended_to() -> None:
-    _, decoder = connections(LAYOUTS["both"])
-    x, attended = torch.randn(2, 3, 16), torch.randn(2, 3, 16)
-    state = decoder.write(
-        decoder.start(x, Context()),
-        0,
-        decoder.read(decoder.start(x, Context()), 0, Context()),
-        attended,
-        Context(),
-    )
-    assert torch.allclose(decoder.read(state, 1, Context()), x + attended)
-
-
 def test_what_earlier_versions_recorded_is_what_it_was() -> None:
     """Their `auto` has its final norm in the decoder, and its norms keep their names."""
     encoder, decoder = connections({"final_norm": "auto"})

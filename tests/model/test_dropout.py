@@ -10,14 +10,9 @@ import re
 from collections.abc import Iterator
 
 import pytest
-import torch
 from test_product import of_both_sides
 from torch import Tensor, nn
 
-from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
-from deepwire.model.context import Context
-from deepwire.model.fusions.transparent import Transparent
 from deepwire.model.stack import Stack
 from deepwire.model.stack_spec import SIDES, DropoutConfig
 from deepwire.model.translation_model import TranslationModel
@@ -114,53 +109,3 @@ def test_every_place_is_where_it_says(socket: str) -> None:
                 assert found == behind(place, stack, model), f"{side}.{socket} {name}: dropout.{place}"
                 assert not found or float(loss.nll) != evaluated[-1] or name == "groups", f"{name}: {place}"
         assert len({*evaluated}) == 1, f"{name}: dropout changes what is evaluated"
-
-
-@pytest.mark.parametrize(
-    ("mixer", "pattern"),
-    [
-        ({"type": "mhplstm"}, r"cells\.hidden_(norm|output)\..*"),
-        ({"type": "average_attention", "feed_forward": "normalised"}, r"feed_forward\..*"),
-    ],
-    ids=str,
-)
-def test_mixers_drop_what_their_second_layer_gives(mixer: dict[str, str], pattern: str) -> None:
-    """Looked at alone, as the connection drops all that a mixer gives at the same place."""
-    model = small_model({"decoder": {"mixer": mixer}, "dropout": shut("sublayer")})
-    module = model.decoder.mixers[0].train()
-    module(torch.randn(2, 3, 16), Context()).sum().backward()
-    names = {name for name, _ in module.named_parameters() if re.fullmatch(pattern, name)}
-    assert names == without_gradient(module)
-
-
-def test_two_layer_gates_of_mhplstm_drop_after_their_activation() -> None:
-    mixer = {"type": "mhplstm", "gates": "two_layer"}
-    model = small_model({"decoder": {"mixer": mixer}, "dropout": shut("activation")})
-    module = model.decoder.mixers[0].train()
-    module(torch.randn(2, 3, 16), Context()).sum().backward()
-    names = {"cells.gate_outputs.0.weight", "cells.gate_outputs.1.weight", "cells.inner_gate_norm.weight"}
-    assert names <= without_gradient(module)
-
-
-def test_transparent_attention_drops_its_weights_before_their_softmax() -> None:
-    """Looked at alone: where sub-layers give nothing, all layers are alike, and no weights matter."""
-    model = small_model({"encoder": {"fusion": "transparent"}, "dropout": shut("sublayer")})
-    fusion = model.stack("encoder").fusion
-    assert isinstance(fusion, Transparent)
-    even = torch.full((4, 3), 1 / 4)
-    torch.testing.assert_close(fusion.train().shares(), even)
-    assert not fusion.eval().shares().allclose(even)
-
-
-def test_profiling_of_admin_takes_the_variance_of_what_dropout_leaves() -> None:
-    """Where it leaves nothing, all vectors but the first are the size of the embedding."""
-    stack = {"layers": 3, "connection": "admin"}
-    settings = {"d_model": 16, "heads": 2, "encoder": stack, "decoder": stack, "dropout": shut("sublayer")}
-    torch.manual_seed(1)
-    model = build_model(ModelConfig.model_validate(settings), 23, 23)
-    model.train().profile(*batch()[:2])
-    for side in SIDES:
-        first, second, *others = model.stack(side).connection.get_submodule("scales").parameters()
-        assert first.eq(1).all()
-        for scale in others:
-            torch.testing.assert_close(scale, second, rtol=1e-3, atol=0)

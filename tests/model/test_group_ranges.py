@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from deepwire.model.context import Context
-from deepwire.testing import check_causality, check_padding, check_selection, check_steps, small_model
+from deepwire.testing import small_model
 
 GROUPS = {"type": "groups", "size": 2}
 SOURCE, TARGET = torch.tensor([[4, 9, 5, 2], [8, 2, 0, 0]]), torch.tensor([[1, 5, 9], [1, 6, 7]])
@@ -69,27 +69,6 @@ def test_all_groups_are_the_whole_model(representation, probabilities):
         assert torch.equal(model.log_probs(SOURCE, TARGET), whole), "the model itself has changed"
 
 
-@ranges
-@pytest.mark.parametrize("connection", ["pre_norm", "depth_lstm"])
-def test_search_with_a_range(connection, first, last):
-    """Steps, beam reorder and sentences that leave, with the states of the layers that are left."""
-    model = gtrans(connection).restrict(first, last)
-    with torch.no_grad():
-        check_padding(model)
-        check_causality(model)
-        check_steps(model)
-        check_selection(model)
-
-
-def test_scores_are_those_of_the_range():
-    model = gtrans().restrict(1, 2)
-    wanted = torch.tensor([[5, 9, 2], [6, 7, 2]])
-    with torch.no_grad():
-        found = model.score(SOURCE, TARGET, wanted)
-        expected = model.log_probs(SOURCE, TARGET).gather(2, wanted[..., None]).squeeze(2)
-    assert (found - expected).abs().max() < 1e-5
-
-
 @pytest.mark.parametrize(("last", "layers"), [(1, 2), (2, 4), (3, 5)])
 def test_layers_above_the_last_group_are_not_evaluated(last, layers):
     model = gtrans()
@@ -108,27 +87,12 @@ def test_layers_above_the_last_group_are_not_evaluated(last, layers):
     assert used == set(range(layers))
 
 
-def test_parameters_are_shared():
-    model = gtrans()
-    restricted = model.restrict(2, 3)
-    own = dict(model.named_parameters())
-    assert all(parameter is own[name] for name, parameter in restricted.named_parameters())
-    assert restricted.training == model.training
-
-
 @pytest.mark.parametrize(("first", "last"), [(0, 1), (3, 2), (1, 4), (4, 4)])
 def test_groups_that_are_not_there(first, last):
     model = gtrans()
     for each in (model, model.restrict(2, 2)):
         with pytest.raises(ValueError, match="the decoder has 3 groups, counted from 1"):
             each.restrict(first, last)
-
-
-@pytest.mark.parametrize("fusion", ["top", {**GROUPS, "combine": "average"}])
-def test_a_decoder_without_a_mixture_has_no_ranges(fusion):
-    model = small_model({"decoder": {"fusion": fusion}})
-    with pytest.raises(ValueError, match="does not predict with a mixture of groups"):
-        model.restrict(1, 1)
 
 
 def test_released_dense_groups_are_means():

@@ -15,7 +15,6 @@ from deepwire.model.aggregations.hierarchical import (
 )
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
-from deepwire.model.layers import LayerNorm, RMSNorm
 
 CONTEXT = replace(
     ModelConfig.model_validate({"d_model": 8, "heads": 2, "feed_forward": 12}).specs()["encoder"], layers=5
@@ -41,14 +40,6 @@ def run(aggregation: Hierarchical, embedding: Tensor, outputs: list[Tensor]) -> 
     return reads
 
 
-def test_its_norms_are_those_of_the_model() -> None:
-    aggregation = HierarchicalConfig().build(replace(CONTEXT, norm_kind="rms", norm_eps=1e-3))
-    assert isinstance(aggregation, Hierarchical)
-    norms = [combiner.get_submodule("norm") for combiner in aggregation.combiners]
-    assert [type(norm) for norm in norms] == [RMSNorm] * 3
-    assert {norm.eps for norm in norms} == {1e-3}
-
-
 @pytest.mark.parametrize("block_input", [True, False])
 def test_what_the_layers_of_five_read_in_blocks_of_two(block_input: bool) -> None:
     """Layer outputs pass inside a block; a block's end is merged; the last block has one layer."""
@@ -67,21 +58,3 @@ def test_what_the_layers_of_five_read_in_blocks_of_two(block_input: bool) -> Non
     assert torch.allclose(reads[4], block2, atol=1e-6)
     block3 = merge(third, block2, y[4]) if block_input else merge(third, y[4])
     assert torch.allclose(reads[5], block3, atol=1e-6)
-
-
-def test_hidden_width_is_the_feed_forward_width_unless_set() -> None:
-    """Rows of the first map."""
-    for settings, rows in (({}, 12), ({"hidden": 20}, 20)):
-        aggregation = HierarchicalConfig.model_validate(settings).build(CONTEXT)
-        assert {
-            module.input.out_features for module in aggregation.modules() if isinstance(module, Combiner)
-        } == {rows}
-
-
-def test_dropout_in_training_alone() -> None:
-    """Two passes differ in training; in evaluation they are equal."""
-    vectors = torch.randn(2, 4, 8).unbind(0)
-    combiner = Combiner(2, 8, 12, LayerNorm(8, 1e-6), dropout=0.5)
-    assert not torch.equal(combiner(vectors, Context()), combiner(vectors, Context()))
-    combiner.eval()
-    assert torch.equal(combiner(vectors, Context()), combiner(vectors, Context()))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from collections.abc import Mapping
 
 import pytest
@@ -48,29 +46,6 @@ def test_what_is_not_set_is_what_learns_best(encoder: str, decoder: str, expecte
     assert config.model_dump()["initialization"]["type"] == expected  # a run records what it began with
     set_by_hand = ModelConfig.model_validate({**stacks, "initialization": "glorot"})
     assert set_by_hand.initialization.type == "glorot"
-
-
-@pytest.mark.parametrize(
-    ("encoder", "decoder", "told"),
-    [
-        ("deepnorm", "pre_norm", "deepnorm"),
-        ("post_norm", "b2t", "b2t"),
-        ("b2t", "deepnorm", "b2t"),
-        ("b2t", "b2t", None),
-        ("post_norm", "pre_norm", None),
-    ],
-)
-def test_an_initialisation_of_one_stack_alone_is_said_to_be_left_out(
-    encoder: str, decoder: str, told: str | None
-) -> None:
-    stacks = {"encoder": {"connection": encoder}, "decoder": {"connection": decoder}}
-    config = ModelConfig.model_validate(stacks)
-    text = config.initialization_left_out()
-    assert (text is None) is (told is None)
-    assert told is None or f"set model.initialization={told} or {config.initialization.type}" in str(text)
-    assert (
-        ModelConfig.model_validate({**stacks, "initialization": "xavier"}).initialization_left_out() is None
-    )
 
 
 SHAPE: Mapping[str, object] = {
@@ -215,15 +190,6 @@ def test_queries_and_keys_have_the_bound_of_one_matrix_however_they_are_stored(
         assert_uniform(weight, depth * math.sqrt(6 / (4 * D)))
 
 
-def test_output_projection_of_its_own() -> None:
-    """Neutron's untied classifier is a linear map, fairseq's untied output matrix an embedding."""
-    assert_uniform(built("lipschitz", embeddings={"tie": "inputs"}).head.table.weight[1:], D**-0.5)
-    assert_uniform(
-        built("lipschitz", embeddings={"tie": "output"}).head.table.weight[1:], math.sqrt(2 / (V + D))
-    )
-    assert_normal(built("xavier", embeddings={"tie": "none"}).head.table.weight[1:], D**-0.5)
-
-
 def test_tables_of_positions() -> None:
     """Relative positions are Glorot's uniform and learned ones normal, but with lipschitz."""
     changes = {
@@ -353,30 +319,3 @@ def test_a_new_module_takes_part_by_its_role() -> None:
     assert_uniform(module.plain.weight, math.sqrt(6 / (3 * D)))
     with pytest.raises(ValueError, match="3 equal parts"):
         Linear(D, D, bias=False, parts=3)
-
-
-def test_names_of_parameters_and_of_the_state() -> None:
-    """Roles leave no trace in what is saved, and a model is built without memory."""
-    names = set(built("xavier").state_dict())
-    assert {"encoder.mixers.0.query_key_value.weight", "decoder.crosses.0.key_value.bias"} <= names
-    assert not any("role" in name or "parts" in name for name in names)
-    with torch.device("meta"):
-        assert built("depth_scaled").get_parameter("head.table.weight").is_meta
-
-
-def test_one_seed_gives_one_model() -> None:
-    """The same seed draws the same parameters."""
-    first, second = built("fairseq"), built("fairseq")
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
-
-
-def test_a_model_is_built_without_the_compiler() -> None:
-    """Its import takes over a second, at every start of every command."""
-    code = (
-        "import sys, torch, deepwire; from deepwire.model.meta_init import meta_init\n"
-        "settings = {'d_model': 16, 'heads': 2, 'encoder': {'connection': 'depth_lstm'}}\n"
-        "deepwire.build(settings, 10)\n"
-        "with meta_init(): deepwire.build(settings | {'initialization': 'depth_scaled'}, 10)\n"
-        "sys.exit('torch._dynamo' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

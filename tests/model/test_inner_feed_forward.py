@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from deepwire.testing import check_model, small_model
-
-
-@pytest.mark.parametrize("connection", ["pre_norm", "post_norm", "rezero"])
-def test_it_works_like_any_sub_layer(connection: str) -> None:
-    decoder = {"connection": connection, "inner_feed_forward": True, "fusion": {"type": "groups", "size": 2}}
-    languages = {} if connection == "rezero" else {"languages": {"norm": True}}
-    check_model({"decoder": decoder, **languages})
+from deepwire.testing import small_model
 
 
 def test_it_adds_a_feed_forward_and_a_norm_to_each_layer() -> None:

@@ -7,11 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepwire.decoding.model_loading import PRECISIONS
 from deepwire.model.kv_cache import KeyValueCache
 from deepwire.model.translation_model import TranslationModel
-from deepwire.ops import packed_linear
-from deepwire.ops.packed_linear import pack_linears
 from deepwire.testing import SIZE, small_model
 
 SOURCE = torch.tensor([[4, 9, 5, 17, 2], [8, 6, 2, 0, 0], [11, 2, 0, 0, 0]])
@@ -81,25 +78,6 @@ def test_each_row_sees_its_own_past(
     model = double(MIXERS[mixer])
     error, _ = walk(model, width, steps, restless, seed, again)
     assert error <= 1e-9
-
-
-@pytest.mark.parametrize(
-    ("precision", "bound"), [("fp32", 1e-5), ("fp16", 0.004), ("bf16", 0.1), ("int8", 0.2)]
-)
-@pytest.mark.parametrize("mixer", MIXERS)
-@given(**WALKS)
-@settings(max_examples=4, deadline=None)
-def test_steps_in_fewer_bits_stay_near_double_precision(
-    mixer: str, precision: str, bound: float, width: int, steps: int, restless: float, seed: int
-) -> None:
-    """The formats that decoding takes: log-probabilities after 3 + 3 layers of width 16 err by less."""
-    exact, model = double(MIXERS[mixer]), double(MIXERS[mixer])
-    kind, packing = PRECISIONS[precision]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed_linear, "_LARGE", 0)  # maps of this width are left alone
-        pack_linears(model.to(kind), packing)
-    error, _ = walk(model, width, steps, restless, seed, exact=exact)
-    assert error <= bound
 
 
 def double(changes: dict[str, object]) -> TranslationModel:

@@ -9,18 +9,10 @@ from torch import Tensor
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
-from deepwire.model.connections.lanes import Lanes
-from deepwire.model.context import Context
 from deepwire.model.translation_model import TranslationModel
 
 SHAPE = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
 SOURCE, TARGET = torch.tensor([[4, 9, 5, 2]]), torch.tensor([[1, 5, 9, 12]])
-LANES = [
-    {"type": "hyper", "dynamic": False},
-    {"type": "hyper", "lanes": 3},
-    {"type": "mhc_lite", "lanes": 3},
-    {"type": "mhc", "lanes": 3},
-]
 
 
 def config_of(connection: object, layers: int = 2, **stack: object) -> ModelConfig:
@@ -83,38 +75,3 @@ def test_mixes_are_doubly_stochastic(name: str, rows: float) -> None:
     torch.testing.assert_close(mix.sum(-2), ones, atol=1e-5, rtol=0)
     torch.testing.assert_close(mix.sum(-1), ones, atol=rows, rtol=0)  # Sinkhorn ends with columns
     assert mix.min() >= 0
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("settings", [*LANES, {"type": "frac", "fractions": 4}])
-def test_an_aggregation_changes_the_stream(settings: dict[str, object]) -> None:
-    """What an aggregation makes of the stream is the stream afterwards, and lanes keep their differences."""
-    connection = connection_of(settings)
-    state = connection.start(torch.randn(2, 3, 16), Context())
-    for index in range(3):
-        state = connection.write(
-            state, index, connection.read(state, index, Context()), torch.randn(2, 3, 16), Context()
-        )
-    other = torch.randn(2, 3, 16)
-    changed = connection.with_stream(state, other)
-    torch.testing.assert_close(connection.stream(changed), other)
-    if isinstance(connection, Lanes):
-        torch.testing.assert_close(changed[0] - changed[1], state[0] - state[1])
-
-
-@torch.no_grad()
-def test_table_of_weights() -> None:
-    """With static weights the table of depths is what each sub-layer reads of all outputs."""
-    connection = connection_of({"type": "hyper", "dynamic": False, "lanes": 3})
-    table, _ = connection.depth_weights()
-    outputs = [torch.randn(2, 3, 16) for _ in range(5)]
-    state = connection.start(outputs[0], Context())
-    for index, output in enumerate(outputs[1:]):
-        read = connection.read(state, index, Context())
-        weights = table.values[index, : index + 1]
-        mixed = sum(weight * each for weight, each in zip(weights, outputs, strict=False))
-        torch.testing.assert_close(read, connection.norms[index](mixed))
-        state = connection.write(state, index, read, output, Context())
-    mixed = sum(weight * each for weight, each in zip(table.values[4], outputs, strict=True))
-    torch.testing.assert_close(connection.result(state, Context()), mixed)
-    assert table.values[0, 1:].isnan().all()

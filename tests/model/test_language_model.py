@@ -65,26 +65,3 @@ def test_a_token_sees_earlier_documents_of_its_block_and_no_later_token() -> Non
         assert difference[:place].max() == 0
         # An end symbol is a token like others, not a wall.
         assert (difference[place:] > 0).all()
-
-
-def test_every_parameter_learns_and_there_is_one_embedding() -> None:
-    for tie, matrices in (("all", 1), ("output", 1), ("none", 2), ("inputs", 2)):
-        config = ModelConfig.model_validate(
-            {
-                "architecture": "decoder_only",
-                "d_model": 16,
-                "heads": 2,
-                "feed_forward": 32,
-                "embeddings": {"tie": tie},
-                "decoder": {"layers": 1},
-            }
-        )
-        model = build_model(config, 0, VOCABULARY)
-        shapes = [parameter.shape for parameter in model.parameters()]
-        assert shapes.count(torch.Size([VOCABULARY, 16])) == matrices
-        tokens = torch.randint(4, VOCABULARY, (2, 6))
-        sums = model.loss(tokens.new_zeros(2, 0), tokens[:, :-1], tokens[:, 1:])
-        sums.smoothed.backward()
-        assert all(parameter.grad is not None for parameter in model.parameters())
-        assert model.source_vocabulary == 0
-        assert "source embedding" not in model.parameter_groups()

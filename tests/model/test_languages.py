@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 
 import pytest
 import torch
@@ -128,22 +124,6 @@ def test_how_the_transform_begins(initial: str) -> None:
     assert transform.weight.abs().max() <= bound
     assert transform.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)
     assert torch.allclose(found[1], x[1] @ transform.weight[3].t(), atol=1e-6)
-
-
-def test_the_compiled_transform_is_the_other_one() -> None:
-    """Products by language and products by sentence: the same values and gradients."""
-    transform = LanguageTransform(4, 8, "released")
-    x = torch.randn(5, 3, 8)
-
-    def gradient(run: Callable[..., tuple[Tensor, ...]]) -> tuple[Tensor, Tensor]:
-        transform.zero_grad()
-        (found,) = run((x,), torch.tensor([2, 0, 2, 3, 0]))
-        (found**2).sum().backward()
-        assert transform.weight.grad is not None
-        return found.detach(), transform.weight.grad.clone()
-
-    compiled = torch.compile(transform, backend="eager", fullgraph=True)
-    torch.testing.assert_close(gradient(compiled), gradient(transform))
 
 
 def test_language_embeddings_join_before_the_scale() -> None:
@@ -301,79 +281,3 @@ def test_weights_of_groups_by_language() -> None:
         assert_predicts(built, expected)
     (shown,) = [weights for weights in built.decoder.depth_weights() if weights.key == "probability-weights"]
     assert torch.allclose(shown.values[SPOKEN], psi)
-
-
-def test_a_pass_that_fails_leaves_nothing_behind() -> None:
-    """After an error within a pass the next one is as ever; norms without languages say what is missing."""
-    built = model()
-    source, target_input, _ = batch()
-    expected = built.log_probs(source, target_input, languages=SPOKEN)
-    with pytest.raises(IndexError):
-        built.log_probs(source, target_input, languages=torch.tensor([0, 1, 7]))
-    assert torch.equal(built.log_probs(source, target_input, languages=SPOKEN), expected)
-    with pytest.raises(ValueError, match="the languages of the rows were not given"):
-        built.decoder.connection.norms[0](torch.zeros(1, 1, 16), Context())
-
-
-def test_two_models_in_turn_and_copies_do_not_disturb_each_other() -> None:
-    """Steps of two models alternate; a copy, and one that was pickled, does as the model does."""
-    first, second = model(), model("depth_lstm")
-    source, target_input, _ = batch()
-    other = SPOKEN.flip(0)
-    whole = first.log_probs(source, target_input, languages=SPOKEN)
-    states = [first.start(source, languages=SPOKEN), second.start(source, languages=other)]
-    for position in range(3):
-        found, states[0] = first.step(target_input[:, position], states[0])
-        _, states[1] = second.step(target_input[:, position], states[1])
-        assert torch.allclose(found, whole[:, position], atol=2e-5)
-    for twin in (copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
-        assert torch.equal(twin.log_probs(source, target_input, languages=SPOKEN), whole)
-
-
-def test_threads_do_not_see_each_others_languages() -> None:
-    """Two threads translate into different languages with one model at the same time."""
-    built = model()
-    source, target_input, _ = batch()
-    spoken = [SPOKEN, SPOKEN.flip(0)]
-    with torch.no_grad():
-        expected = [built.log_probs(source, target_input, languages=each) for each in spoken]
-        barrier = threading.Barrier(2, timeout=60)
-
-        def work(number: int) -> bool:
-            barrier.wait()
-            with torch.no_grad():
-                found = [built.log_probs(source, target_input, languages=spoken[number]) for _ in range(15)]
-            return all(torch.allclose(each, expected[number], atol=1e-5) for each in found)
-
-        with ThreadPoolExecutor(2) as threads:
-            assert list(threads.map(work, range(2))) == [True, True]
-
-
-def test_group_ranges_keep_the_languages() -> None:
-    """The model of some groups of the decoder has the same parameters of languages."""
-    built = model("fused")
-    part = built.restrict(1, 2)
-    source, target_input, _ = batch()
-    found = part.log_probs(source, target_input, languages=SPOKEN)
-    other = part.log_probs(source, target_input, languages=SPOKEN.flip(0))
-    assert part.languages == LANGUAGES
-    assert not torch.allclose(found[0], other[0], atol=1e-4)
-
-
-def test_the_parts_name_the_transform() -> None:
-    """All parameters are counted once, those of the transform under their own name."""
-    counts = model().parameter_groups()
-    assert counts["language transform"] == LANGUAGES * 16 * 16
-    assert sum(counts.values()) == sum(parameter.numel() for parameter in model().parameters())
-
-
-@pytest.mark.parametrize("stacks", ["residual", "depth_lstm", "mhplstm", "recurrent", "collaboration"])
-def test_layers_that_are_computed_again_have_the_same_languages(stacks: str) -> None:
-    """Activation checkpointing: the second pass through a layer is long after the first."""
-    gradients = []
-    for recomputes in (False, True):
-        built = model(stacks).train()
-        built.encoder.recomputes = built.decoder.recomputes = recomputes
-        built.loss(*batch(), languages=SPOKEN).smoothed.backward()
-        gradients.append([parameter.grad for parameter in built.parameters()])
-    torch.testing.assert_close(*gradients)

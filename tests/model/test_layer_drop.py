@@ -10,7 +10,6 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.translation_model import TranslationModel
-from deepwire.training.extras import LayerDropConfig
 
 SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 8, "dropout": 0, "embeddings": {"tie": "none"}}
 DROPPING: list[object] = [
@@ -150,31 +149,6 @@ def test_what_is_left_in_is_scaled_up() -> None:
         model.decoder.call_scales = None
         torch.testing.assert_close(results(model), scaled)
     assert not torch.allclose(plain, scaled)
-
-
-@pytest.mark.parametrize("connection", [*DROPPING, *SEVERAL])
-def test_a_scale_that_is_allowed_reaches_the_results(connection: object) -> None:
-    model = model_of(2, connection=connection)
-    try:
-        LayerDropConfig(decoder=0.5, rescale=True).check(model.config)
-    except ValueError:
-        return
-    with torch.no_grad():
-        plain = results(model)
-        model.decoder.call_scales = (2.0,) * len(model.decoder.calls)
-        assert (results(model) - plain).abs().max() > 1e-2
-
-
-@pytest.mark.parametrize("connection", ["pre_norm", "depth_lstm"])
-def test_activations_that_are_computed_again_have_the_same_layers(connection: str) -> None:
-    gradients = []
-    for recomputes in (False, True):
-        model = model_of(3, connection=connection)
-        drop_layer(model, 1)
-        model.encoder.recomputes = model.decoder.recomputes = recomputes
-        results(model).square().sum().backward()
-        gradients.append({name: one.grad for name, one in model.named_parameters()})
-    torch.testing.assert_close(gradients[0], gradients[1], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("connection", DROPPING)

@@ -6,21 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
 from deepwire.model.context import Context
 
 SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
-CHOICES: list[object] = [
-    "laurel",
-    {"type": "laurel", "weights": "sigmoid", "rank": 4},
-    {"type": "laurel", "weights": "none", "rank": 3, "final_norm": False},
-    {"type": "laurel", "earlier": 3},
-    {"type": "laurel", "weights": "none", "rank": 2, "earlier": 1},
-    "delta",
-    {"type": "delta", "final_norm": False},
-]
 
 
 def config_of(connection: object) -> ModelConfig:
@@ -114,21 +104,3 @@ def test_they_begin_as_asked_for() -> None:
     module = config.encoder.connection.build(config.specs()["encoder"])
     after = written(module, x, output)
     assert torch.allclose((after * output).sum(-1) / output.norm(dim=-1), torch.tensor(2.0), atol=1e-4)
-
-
-@pytest.mark.parametrize("connection", CHOICES)
-def test_the_stream_keeps_its_number_format(connection: object) -> None:
-    """Numbers in float32 do not widen vectors of 16 bits."""
-    x = torch.randn(1, 2, 16, dtype=torch.bfloat16)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert written(connection_of(connection), x, x).dtype == torch.bfloat16
-
-
-def test_weights_for_analyses() -> None:
-    """The two weights of each sub-layer; none where there are none."""
-    model = build_model(config_of({"type": "laurel", "weights": "sigmoid"}), 23, 23)
-    (weights,) = model.decoder.depth_weights()
-    branch = torch.tensor([1 / call for call in range(2, 8)])
-    assert torch.allclose(weights.values, torch.stack((branch, 1 - branch)), atol=1e-6)
-    assert weights.columns[:3] == ("1 mixer", "1 cross", "1 feed_forward")
-    assert not build_model(config_of(CHOICES[2]), 23, 23).decoder.depth_weights()

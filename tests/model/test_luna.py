@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -13,7 +11,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.mixers.luna import CHUNK, LunaConfig, LunaSelfAttention, LunaSequence
 from deepwire.model.stack_spec import Side, StackSpec
-from deepwire.testing import TOLERANCE, batch, check_model, small_model
+from deepwire.testing import TOLERANCE, batch, small_model
 
 LUNA = {"mixer": "luna"}
 UNTIED = {"mixer": {"type": "luna", "tie": False, "length": 3, "pack_heads": 2}}
@@ -73,25 +71,6 @@ def test_the_sequence_begins_scaled_with_positions_and_as_long_as_the_sentence()
     assert [(row > -1).sum().item() for row in bias] == [4, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("side", "connection", "partner", "norms"),
-    [
-        ("encoder", "post_norm", True, 2),
-        ("encoder", "post_norm", False, 1),  # nobody reads P after the last layer
-        ("decoder", "post_norm", True, 1),
-        ("encoder", "pre_norm", True, 3),
-        ("encoder", "pre_norm", False, 2),
-        ("decoder", "pre_norm", True, 2),
-        ("encoder", "rezero", True, 0),
-    ],
-)
-def test_it_has_the_norms_of_the_connection_that_are_read(
-    side: Side, connection: str, partner: bool, norms: int
-) -> None:
-    sequence = LunaConfig().companion(spec_of(side, connection, partner=partner))
-    assert sum(value.dim() == 1 for value in sequence.parameters()) == 2 * norms
-
-
 def test_the_way_of_the_sequence_through_an_encoder() -> None:
     """Post-norm: P <- LN(P + Y) layer by layer, and the decoder's memory is packed by its end."""
     model = small_model(
@@ -139,21 +118,3 @@ def test_the_state_does_not_grow_and_long_targets_agree() -> None:
             assert (log_probs - whole[:, position]).abs().max() < TOLERANCE
     assert [tensor.shape for leaf in state.states for tensor in leaf] == shapes
     assert shapes == [(1, 4, 4, 3), (1, 4, 3, 4)] * 3
-
-
-@pytest.mark.parametrize(
-    ("encoder", "decoder"),
-    [
-        (LUNA, LUNA),
-        (UNTIED, {**UNTIED, "connection": "post_norm"}),
-        ({**UNTIED, "connection": "post_norm"}, {}),
-        ({}, {**UNTIED, "connection": "depth_lstm"}),
-        ({**LUNA, "fusion": "transparent", "connection": "runge_kutta"}, {**LUNA, "connection": "rezero"}),
-        ({**LUNA, "connection": "collaboration"}, {"connection": "collaboration"}),
-        (LUNA, {"mixer": "merged_attention"}),
-    ],
-    ids=str,
-)
-def test_whole_models(encoder: Mapping[str, object], decoder: Mapping[str, object]) -> None:
-    """Gradients, padding, causality, steps and beams, beside other choices and alone on either side."""
-    check_model({"encoder": encoder, "decoder": decoder, "bias": {"attention": True}})

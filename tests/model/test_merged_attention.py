@@ -34,28 +34,6 @@ def test_it_is_attention_plus_average(value: str) -> None:
     assert torch.allclose(found, expected, atol=1e-9)
 
 
-def test_rows_of_a_sentence_share_its_memory() -> None:
-    """Two rows a sentence give what two copies of the memory would."""
-    mixer = mixer_of("shared")
-    x, encoded, bias = torch.randn(4, 5, 16), torch.randn(2, 4, 16), padding_bias().float()
-    with torch.no_grad():
-        found = mixer(x, Context(memory=(mixer.project(encoded, Context(padding=bias)),)))
-        copied = mixer.project(encoded.repeat_interleave(2, 0), Context(padding=bias.repeat_interleave(2, 0)))
-        assert torch.allclose(found, mixer(x, Context(memory=(copied,))), atol=1e-6)
-
-
-def test_dropout_is_on_the_attention_weights_only() -> None:
-    """With nothing to attend to but zeros, training is deterministic; otherwise weights are dropped."""
-    mixer = mixer_of("own", {"dropout": 0.5}).train()
-    x, bias = torch.randn(2, 5, 16), torch.zeros(2, 1, 1, 4)
-    silent, loud = (
-        mixer.project(torch.zeros(2, 4, 16), Context(padding=bias)),
-        mixer.project(torch.randn(2, 4, 16), Context(padding=bias)),
-    )
-    assert torch.equal(mixer(x, Context(memory=(silent,))), mixer(x, Context(memory=(silent,))))
-    assert not torch.equal(mixer(x, Context(memory=(loud,))), mixer(x, Context(memory=(loud,))))
-
-
 @pytest.mark.parametrize(("value", "matrices"), [("shared", 4), ("own", 5)])
 @pytest.mark.parametrize("bias", [True, False])
 def test_parameter_counts(value: str, matrices: int, bias: bool) -> None:

@@ -170,53 +170,6 @@ def test_parameters_of_whole_models(feed_forward: bool, gates: str, expected: st
     assert f"{sum(parameter.numel() for parameter in model.parameters()) / 1e6:.2f}" == expected
 
 
-def test_padding_gets_no_gradient_in_the_encoder() -> None:
-    """What a sentence is padded with reaches neither its words nor the parameters."""
-    built = mixer("encoder", {})
-    x = torch.randn(2, 5, 16, dtype=torch.float64, requires_grad=True)
-    padding = torch.zeros(2, 1, 1, 5, dtype=torch.float64)
-    padding[0, ..., 3:] = float("-inf")
-    real = (padding == 0).view(2, 5)
-    built(x, Context(padding=padding))[real].sum().backward()
-    assert x.grad is not None
-    assert x.grad[real].any(-1).all()
-    assert not x.grad[~real].any()
-
-
-def test_dropout_acts_in_training_only() -> None:
-    """After the activation and after the second layer of the hidden state."""
-    config = ModelConfig.model_validate({"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.5})
-    built = MHPLSTMConfig().build(config.specs()["decoder"])
-    x = torch.randn(2, 5, 16)
-    torch.testing.assert_close(built.eval()(x, Context()), built(x, Context()), rtol=0, atol=0)
-    before = built(x, Context())
-    assert not torch.allclose(built.train()(x, Context()), before)
-
-
-@pytest.mark.parametrize("norms", ["per_head", "joint"])
-@pytest.mark.parametrize("whole_model", [False, True])
-def test_half_precision(norms: str, whole_model: bool) -> None:
-    """Under autocast and in a bfloat16 model; sums and cells stay float32 from step to step."""
-    torch.manual_seed(1)
-    built = mixer("decoder", {"norms": norms}).float()
-    x = torch.randn(2, 6, 16)
-    expected = built(x, Context())
-    if whole_model:
-        built, x = built.bfloat16(), x.bfloat16()
-    with torch.autocast("cpu", torch.bfloat16, enabled=not whole_model):
-        found = built(x, Context())
-        assert found.dtype == torch.bfloat16
-        torch.testing.assert_close(found.float(), expected, rtol=0.1, atol=0.1)
-        found.float().sum().backward()
-        state = built.init_state(2, x)
-        for position in range(6):
-            step, state = built.step(
-                x[:, position : position + 1], state, Context(index=CacheIndex(len(x), position=position))
-            )
-            torch.testing.assert_close(step[:, 0], found[:, position], rtol=0.05, atol=0.05)
-    assert {leaf.dtype for leaf in state} == {torch.float32}
-
-
 def test_a_long_memory_is_as_long_in_bfloat16() -> None:
     """A gate of 0.9975, for which bfloat16 has no number, keeps 0.53 of a cell over 256 positions."""
     cells = mixer("decoder", MHPLSTM_TYPE).to(torch.bfloat16).cells
@@ -229,20 +182,6 @@ def test_a_long_memory_is_as_long_in_bfloat16() -> None:
     torch.testing.assert_close(
         kept, torch.full_like(kept, torch.tensor(6.0).double().sigmoid().item() ** 256), rtol=1e-3, atol=0
     )
-
-
-@pytest.mark.slow
-def test_compiled_without_a_break() -> None:
-    """One graph forward and one backward, in both directions."""
-    built = mixer("encoder", {})
-    x = torch.randn(2, 5, 16, dtype=torch.float64, requires_grad=True)
-    padding = torch.zeros(2, 1, 1, 5, dtype=torch.float64)
-    padding[0, ..., 3:] = float("-inf")
-    torch._dynamo.reset()
-    compiled = torch.compile(built, backend="aot_eager", fullgraph=True)
-    found, expected = compiled(x, Context(padding=padding)), built(x, Context(padding=padding))
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(torch.autograd.grad(found.sum(), x), torch.autograd.grad(expected.sum(), x))
 
 
 def test_begins_within_the_bound_of_its_inputs() -> None:

@@ -87,26 +87,6 @@ def test_one_softmax_over_the_source_and_the_past() -> None:
             torch.testing.assert_close(found[row, t], mixer.output.weight @ torch.cat(heads))
 
 
-def test_rows_of_a_sentence_share_its_memory() -> None:
-    """Two rows a sentence give what two copies of the memory would."""
-    mixer = mixer_of().eval()
-    x, encoded, bias = torch.randn(4, 5, 16).double(), torch.randn(2, 3, 16).double(), padding_bias()
-    copied = mixer.project(encoded.repeat_interleave(2, 0), Context(padding=bias.repeat_interleave(2, 0)))
-    found = mixer(x, Context(memory=(mixer.project(encoded, Context(padding=bias)),)))
-    torch.testing.assert_close(found, mixer(x, Context(memory=(copied,))))
-
-
-def test_dropout_is_on_the_weights_of_both() -> None:
-    """With all weights dropped nothing is left."""
-    mixer = mixer_of({"dropout": {"attention": 0.999999}})
-    x, memory = (
-        torch.randn(2, 5, 16).double(),
-        mixer.project(torch.randn(2, 3, 16).double(), Context(padding=padding_bias())),
-    )
-    assert mixer.eval()(x, Context(memory=(memory,))).any()
-    assert not mixer.train()(x, Context(memory=(memory,))).any()
-
-
 def test_layers_are_one_and_train_as_one() -> None:
     """Mixer, network and norms of layer i; the gradient is the sum of what both stacks would get."""
     shared, apart = small_model(COORDINATED), small_model({**COORDINATED, "share_layers": False})

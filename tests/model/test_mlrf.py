@@ -67,17 +67,3 @@ def test_attention(kept: list[Tensor]) -> None:
     hops = [(weights[:, hop : hop + 1] * layers).sum(0) for hop in range(3)]
     wanted = norm(torch.cat(hops) @ fusion.output.weight.t() + fusion.output.bias)
     assert torch.allclose(found[1, 2], wanted, atol=1e-5)
-
-
-def test_defaults_of_the_attention() -> None:
-    """Four hops, as wide inside as the stream."""
-    fusion = MLRFConfig().build(CONTEXT)
-    assert isinstance(fusion, AttentionFusion)
-    assert fusion.score.weight.shape == (4, 8)
-
-
-def test_settings_say_that_this_is_a_reconstruction() -> None:
-    """In the section's description and in that of its form."""
-    schema = MLRFConfig.model_json_schema()
-    assert "reconstruction" in schema["description"]
-    assert "reconstructions" in schema["properties"]["form"]["description"]

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from deepwire.model.aggregations.dlcl import DLCL
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import ConnectionWrapper
 from deepwire.model.context import Context
 from deepwire.model.cross_attention import CrossAttentionRecorder
-from deepwire.model.embedding import LearnedConfig, LearnedPositions
 from deepwire.model.mixers.self_attention import RelativeKeys, SelfAttentionConfig
-from deepwire.model.stack_spec import DropoutConfig, Side
+from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import small_model
 
@@ -80,60 +77,6 @@ def test_relative_positions_with_values_are_their_equations(side: Side, table: s
     torch.testing.assert_close(found[0], expected @ mixer.output.weight.t())
 
 
-def test_dropped_attention_weights_drop_the_vectors_of_the_values_too() -> None:
-    """Dropout is on the weights alpha of both sums in equation 3."""
-    settings = {"relative": 2, "relative_values": True}
-    context = replace(SMALL_MODEL.specs()["decoder"], dropout=DropoutConfig(attention=0.999999))
-    mixer = SelfAttentionConfig.model_validate(settings).build(context)
-    for parameter in mixer.parameters():
-        torch.nn.init.normal_(parameter)
-    x = torch.randn(1, 6, 16)
-    assert mixer.eval()(x, Context()).any()
-    assert not mixer.train()(x, Context()).any()
-
-
-def test_learned_positions_beyond_the_table_use_its_last_row() -> None:
-    """No text is too long."""
-    positions = LearnedConfig(first=2).build(4, 3)
-    assert isinstance(positions, LearnedPositions)
-    with torch.no_grad():
-        positions.table.normal_()
-    found = positions(1, 4, torch.zeros(1))
-    assert found is not None
-    assert torch.equal(found, positions.table[[3, 4, 4, 4]])
-
-
-def test_an_enforced_window_hides_older_layers() -> None:
-    """Gradients reach the last `window` outputs, and no older ones."""
-    config = {"aggregation": {"type": "dlcl", "window": 2}}
-    aggregation = model(config).encoder.aggregation
-    assert isinstance(aggregation, DLCL)
-    outputs = [torch.randn(1, 1, 16, requires_grad=True) for _ in range(5)]
-    history, read = aggregation.start(outputs[0], Context())
-    for layer, output in enumerate(outputs[1:]):
-        history, read = aggregation.close(history, output, layer, Context())
-    (read * torch.randn_like(read)).sum().backward()
-    reached = [output.grad is not None and bool(output.grad.any()) for output in outputs]
-    assert reached == [False, False, False, True, True]
-    weights = aggregation.weights()[..., 0]
-    assert torch.allclose(weights.sum(1), torch.ones(5))
-    assert torch.equal(
-        weights.nonzero().T, torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4], [0, 0, 1, 1, 2, 2, 3, 3, 4]])
-    )
-
-
-def test_an_initial_window_is_learned_away() -> None:
-    """The released form: an older entry begins at 0 and has a gradient."""
-    built = model({"aggregation": {"type": "dlcl", "window": 1, "window_form": "initial"}})
-    target = tokens(2, 4)
-    built.loss(tokens(2, 5), target, target).smoothed.backward()
-    mix = built.encoder.aggregation.mix
-    assert isinstance(mix, torch.nn.Parameter)
-    assert mix.grad is not None
-    assert torch.equal(mix.data.squeeze(-1), torch.eye(5))
-    assert bool(mix.grad[4, :4].all())
-
-
 @pytest.mark.parametrize("form", ["arithmetic", "geometric"])
 def test_mass_of_a_mixture(form: str) -> None:
     """Weighted probabilities sum to one; weighted log-probabilities to less."""
@@ -148,15 +91,6 @@ def test_mass_of_a_mixture(form: str) -> None:
         assert bool((mass < 0.999).all())
 
 
-@pytest.mark.parametrize(("share", "gates", "hiddens"), [("none", 4, 4), ("gates", 1, 4), ("all", 1, 1)])
-def test_what_the_layers_of_a_stack_share(share: str, gates: int, hiddens: int) -> None:
-    """One set of gates, or one a layer; likewise the hidden parts."""
-    built = model({"connection": {"type": "depth_lstm", "share": share}})
-    names = [name.split(".") for name, _ in built.encoder.named_parameters()]
-    assert len({name[2] for name in names if name[1] == "gates"}) == gates
-    assert len({name[2] for name in names if name[1] == "hiddens"}) == hiddens
-
-
 def test_gates_of_the_whole_model_are_one_set() -> None:
     """`gate_scope: model`: the encoder's gates are the decoder's, once in the names."""
     both = {"connection": {"type": "depth_lstm", "gate_scope": "model"}}
@@ -165,48 +99,6 @@ def test_gates_of_the_whole_model_are_one_set() -> None:
     names = [name for name, _ in built.named_parameters() if ".gates." in name]
     assert names
     assert all(name.startswith("encoder.connection.gates.0.") for name in names)
-
-
-@pytest.mark.parametrize("tie", ["all", "output", "inputs", "none"])
-def test_named_parameters_are_the_whole_model(tie: str) -> None:
-    """Saving and loading exactly the named parameters restores every output."""
-    stack = {
-        "connection": {"type": "depth_lstm", "gate_scope": "model"},
-        "aggregation": "dlcl",
-        "fusion": {"type": "groups", "size": 2},
-    }
-    first, second = (model(stack, stack, embeddings={"tie": tie}) for _ in range(2))
-    with torch.no_grad():
-        for parameter in first.parameters():
-            parameter.add_(torch.randn_like(parameter))
-        saved = {name: parameter.clone() for name, parameter in first.named_parameters()}
-        own = dict(second.named_parameters())
-        assert own.keys() == saved.keys()
-        for name, value in saved.items():
-            own[name].copy_(value)
-        source, target = tokens(2, 5), tokens(2, 4)
-        assert torch.equal(first.log_probs(source, target), second.log_probs(source, target))
-    counts = {"all": 1, "output": 2, "inputs": 2, "none": 3}
-    assert sum(".table.weight" in name for name in saved) == counts[tie]
-
-
-def test_parts_add_up_to_the_whole() -> None:
-    """What the report of parameters counts is every parameter once."""
-    stack = {"connection": {"type": "depth_lstm", "gate_scope": "model"}}
-    built = model(stack, stack)
-    assert sum(built.parameter_groups().values()) == sum(p.numel() for p in built.parameters())
-
-
-def test_padding_begins_at_zero_and_stays() -> None:
-    """The row of padding gets no gradient from the embedding."""
-    built = model(embeddings={"tie": "none"})
-    table = built.source_embedding.table.weight
-    assert not table[0].any()
-    source, target = tokens(2, 5), tokens(2, 4)
-    source[:, 3:] = 0
-    built.loss(source, target, target).smoothed.backward()
-    assert table.grad is not None
-    assert not table.grad[0].any()
 
 
 def test_forget_gates_may_begin_open() -> None:
@@ -277,21 +169,3 @@ def test_a_stack_with_other_parts_runs_as_before(recurrence: object) -> None:
         assert other.get_parameter(name.replace("connection.", "connection.inner.")) is parameter
     x, padding = torch.randn(1, 5, 16), torch.zeros(1, 1, 1, 5)
     assert torch.equal(other(x, Context(padding=padding))[0][0], less(x, Context(padding=padding))[0][0])
-
-
-def test_what_is_left_out_by_number_needs_the_same_calls() -> None:
-    """A connection that counts its calls otherwise would leave out others."""
-    stack = model().stack("encoder")
-    other = ConnectionWrapper(stack.connection, stack.connection.calls[1:])
-    assert stack.with_parts(connection=other).calls == stack.calls[1:]
-    with pytest.raises(ValueError, match="other calls"):
-        stack.without([1]).with_parts(connection=other)
-
-
-def test_a_restricted_stack_is_in_the_mode_of_the_whole() -> None:
-    groups = {"fusion": {"type": "groups", "size": 2}}
-    whole = model(decoder=groups).eval()
-    less = whole.restrict(1, 1)
-    assert less.decoder.calls == whole.decoder.calls[:6]
-    assert not less.decoder.training
-    assert less.decoder.without([0]).restrict(1, 1).left_out == {0, 1, 2}

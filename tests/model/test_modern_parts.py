@@ -11,11 +11,10 @@ from torch import Tensor
 from deepwire.model.context import Context
 from deepwire.model.embedding import RotaryConfig
 from deepwire.model.kv_cache import KeyValueCache
-from deepwire.model.layers import FeedForward, LanguageRMSNorm, RMSNorm, rms_norm
+from deepwire.model.layers import FeedForward, RMSNorm, rms_norm
 from deepwire.model.mixers.self_attention import Rotary, SelfAttention
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.attention import attention
-from deepwire.ops.packed_linear import has_byte_units, pack_linears
 from deepwire.testing import batch, check_model, check_recomputation, small_model
 
 MODERN = {
@@ -54,17 +53,6 @@ def test_rms_norm_and_its_gradients() -> None:
     assert torch.allclose(rms_norm(x, gain, 1e-3), expected)
     assert torch.allclose(rms_norm(x.detach(), gain.detach(), 1e-3), expected)
     assert torch.autograd.gradcheck(lambda x, gain: rms_norm(x, gain, 1e-3), (x, gain))
-
-
-def test_rms_norms_of_languages() -> None:
-    """Each row has the gain of its language."""
-    norm = LanguageRMSNorm(4, 1e-6, 3)
-    norm.weight.data = torch.tensor([[1.0], [2.0], [3.0]]).expand(3, 4).clone()
-    x = torch.randn(2, 5, 4)
-    plain = RMSNorm(4, 1e-6)(x)
-    both = norm(x, Context(torch.tensor([2, 0])))
-    assert torch.allclose(both, torch.stack((3 * plain[0], plain[1])))
-    assert torch.allclose(norm(x, Context(torch.tensor([1]))), 2 * plain)
 
 
 @pytest.mark.parametrize("name", ["swiglu", "geglu"])
@@ -112,13 +100,6 @@ def test_scores_depend_on_distances_alone() -> None:
     query, key = torch.randn(2, 1, 1, 16).double()
     products = [(rotary(query, t) * rotary(key, t + 3)).sum() for t in (0, 5, 300)]
     assert torch.allclose(torch.stack(products), products[0].expand(3), atol=1e-5)
-
-
-def test_no_table_of_positions_is_added() -> None:
-    """The embedding of a word is the same at every position."""
-    model = small_model({"positions": "rotary"})
-    embedded = model.source_embedding(torch.tensor([[5, 5, 5]]))
-    assert torch.equal(embedded[0, 0], embedded[0, 2])
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -191,24 +172,3 @@ def test_fewer_heads_of_keys_make_cache_memory_and_model_smaller() -> None:
     assert (before[0], before[1]) == (4 * after[0], 4 * after[1])
     # d (d - h) numbers of keys and as many of values less, in three attentions a layer and three layers.
     assert before[2] - after[2] == 9 * 2 * 16 * (16 - 4)
-
-
-@pytest.mark.parametrize("packing", ["none", "int8"])
-def test_decoding_with_packed_weights(packing) -> None:
-    """Linear maps are laid out for decoding; the step is the same, in bytes nearly.
-
-    CPUs without units for bytes have 7 bits of weights in place of 8, so a step twice as large.
-    """
-    model = small_model({**MODERN, "d_model": 256, "feed_forward": 1024})
-    source, target, _ = batch()
-    with torch.inference_mode():
-        before, _ = model.step(target[:, 0], model.start(source))
-        pack_linears(model, packing)
-        after, _ = model.step(target[:, 0], model.start(source))
-    bound = 0.5 if has_byte_units() else 1.0
-    assert (after - before).abs().max() < (1e-4 if packing == "none" else bound)
-
-
-def test_a_decoder_without_attention_takes_positions_of_its_own() -> None:
-    """Rotary in the encoder beside a recurrent decoder."""
-    check_model({**MODERN, "decoder": {"mixer": "gru", "positions": "none"}})

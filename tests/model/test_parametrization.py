@@ -4,16 +4,13 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 
-from deepwire.model.aggregations import AGGREGATIONS
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.parametrization import CompletePConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales
-from deepwire.testing import check_model
 
 BASE = {"d_model": 16, "heads": 2, "encoder_layers": 2, "decoder_layers": 1}
 COMPLETE_P = {"type": "complete_p", "base": BASE}
@@ -132,35 +129,10 @@ def test_every_parameter_has_its_factors() -> None:
             assert scale[:2] == (pytest.approx(1 / 2), 0)
 
 
-@pytest.mark.parametrize("aggregation", sorted(AGGREGATIONS.own))
-def test_maps_of_aggregations_are_known_or_refused(aggregation: str) -> None:
-    """Every parameter that reads the stream's width learns at the rate of maps."""
-    try:
-        model = build(config(width=64, encoder={"layers": 2, "aggregation": aggregation}))
-    except ValidationError:
-        return
-    scales = update_scales(model)
-    for name, parameter in model.encoder.aggregation.named_parameters():
-        if parameter.dim() > 1 and parameter.size(-1) % 64 == 0:
-            assert scales[f"encoder.aggregation.{name}"].rate == pytest.approx(1 / 4), name
-
-
 def test_without_layers_of_the_base_it_is_mup() -> None:
     width_only = CompletePConfig.model_validate({"base": {"d_model": 16, "heads": 2}})
     scaling = width_only.scaling(64, 8, 12, None)
     assert (scaling.branch, scaling.matrices.rate, scaling.vectors.rate) == (1, 0.25, 1)
-
-
-def test_mixed_attention_decodes_step_by_step_as_in_one_pass() -> None:
-    """Heads are twice as wide as in the base."""
-    check_model(
-        {
-            "d_model": 32,
-            "heads": 2,
-            "decoder": {"mixer": "mixed_attention"},
-            "parametrization": COMPLETE_P,
-        }
-    )
 
 
 DIVIDED = [
@@ -205,26 +177,3 @@ def test_every_sum_is_divided(connection: object) -> None:
             state = stack.connection.write(state, index, read, scale * gives, Context())
         ends.append(stack.connection.result(state, Context()))
     torch.testing.assert_close(*ends)
-
-
-def test_gains_of_peri_ln_begin_as_in_the_base() -> None:
-    """The sums of the deeper model are divided already; the base has 2 encoder layers and 1 decoder layer."""
-    encoder, decoder = ({"layers": layers, "connection": "peri_ln"} for layers in (8, 4))
-    deep = build(config(encoder=encoder, decoder=decoder))
-    for stack, sublayers in ((deep.stack("encoder"), 4), (deep.stack("decoder"), 3)):
-        for norm in stack.connection.get_submodule("output_norms").children():
-            weight = norm.get_parameter("weight")
-            torch.testing.assert_close(weight.detach(), torch.full((16,), (2 * sublayers) ** -0.5))
-
-
-@pytest.mark.parametrize("connection", DIVIDED, ids=str)
-def test_models_decode_step_by_step_as_in_one_pass(connection: object) -> None:
-    sockets: dict[str, Any] = {"connection": connection}
-    check_model(
-        {
-            "d_model": 32,
-            "encoder": sockets,
-            "decoder": {**sockets, "mixer": {"type": "self_attention", "relative": 2}},
-            "parametrization": COMPLETE_P,
-        }
-    )

@@ -104,14 +104,3 @@ def test_rounds_of_updates_follow_the_papers_distribution() -> None:
     # Poisson alone would have the variance 6; with the log-normal rate it is 6 + 36 (e^(1/4) - 1) = 16.2.
     assert 12 < sum((each - 7) ** 2 for each in many) / len(many) < 21
     assert min(Counter(many)) == 1
-
-
-def test_more_rounds_are_other_translations_of_the_same_parameters() -> None:
-    model = small_model({"encoder": ENCODER})
-    read = batch()[:2]
-    with torch.no_grad():
-        usual, same, more = (m.log_probs(*read) for m in (model, model.with_rounds(3), model.with_rounds(6)))
-    assert torch.equal(usual, same)
-    assert (usual - more).abs().max() > 1e-3
-    with pytest.raises(ValueError, match="no rounds"):
-        small_model({}).with_rounds(2)

@@ -126,58 +126,6 @@ def test_the_initial_state_is_learned_and_begins_at_zero(name: str) -> None:
     assert mixer.initial.grad.abs().sum(1).gt(0).all()
 
 
-@pytest.mark.parametrize("name", ["ln_lstm", "gru"])
-def test_dropout_falls_on_the_candidate(name: str) -> None:
-    """A candidate that is dropped lets nothing in: with all dropped, a state of zeros stays zero."""
-    torch.manual_seed(0)
-    mixer = RecurrentMixer(CELLS[name](8, 8))
-    mixer.cell.dropout = 0.999999
-    x = torch.randn(4, 6, 8)
-    assert not mixer.train()(x, Context()).any()
-    assert mixer.eval()(x, Context()).any()
-    mixer.cell.dropout = 0.5
-    found, again = mixer.train()(x, Context()), mixer(x, Context())
-    assert not torch.equal(found, again)
-
-
-@pytest.mark.parametrize("mixer", ["ln_lstm", "atr", "gru"])
-def test_narrow_types(mixer: str) -> None:
-    """Autocast and a bfloat16 model: training is finite, steps agree, the state is carried in float32."""
-    model = small_model({"decoder": {"mixer": mixer}})
-    source, target = torch.tensor([[4, 9, 2]]), torch.tensor([[1, 5, 9, 12]])
-    with torch.no_grad():
-        exact = model.log_probs(source, target)
-    with torch.autocast("cpu", torch.bfloat16):
-        model.loss(source, target, target).smoothed.backward()
-    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-    model = model.to(torch.bfloat16)
-    with torch.no_grad():
-        whole = model.log_probs(source, target)
-        assert torch.allclose(whole, exact, atol=0.2)
-        state = model.start(source)
-        for position in range(4):
-            found, state = model.step(target[:, position], state)
-            assert torch.allclose(found, whole[:, position], atol=0.1)
-    assert all(leaf.dtype == torch.float32 for leaves in state.states for leaf in leaves)
-
-
-def test_a_compiled_graph_leaves_the_loop_out() -> None:
-    """What is compiled does not depend on the length, and the numbers stay the same."""
-    graphs = []
-
-    def backend(graph: torch.fx.GraphModule, _inputs: object) -> object:
-        graphs.append(graph)
-        return graph.forward
-
-    torch._dynamo.reset()
-    mixer = RecurrentMixer(CELLS["atr"](4, 4))
-    compiled = torch.compile(lambda x: mixer(2 * x, Context()) + 1, backend=backend, dynamic=True)
-    for length in (3, 5, 9):
-        x = torch.randn(2, length, 4)
-        torch.testing.assert_close(compiled(x), mixer(2 * x, Context()) + 1)
-    assert len(graphs) == 2  # before the loop and after it
-
-
 @pytest.mark.parametrize(("mixer", "expected"), [("ln_lstm", "68.69"), ("atr", "59.23")])
 def test_size_in_the_decoder_of_transformer_base(mixer: str, expected: str) -> None:
     """Six layers of each in place of self-attention and its norm, 35,627 subwords, in millions."""

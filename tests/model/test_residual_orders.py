@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
@@ -20,10 +19,6 @@ TARGET = torch.tensor([[1, 5, 9, 12], [1, 6, 6, 0]])
 
 def model_of(connection: object, **stack: object) -> TranslationModel:
     return small_model({side: {"connection": connection, **stack} for side in ("encoder", "decoder")})
-
-
-def norm_count(model: TranslationModel) -> int:
-    return sum(isinstance(module, nn.LayerNorm) for module in model.modules())
 
 
 def copy_by_place(pre: TranslationModel, post: TranslationModel, *, embedding_norm: bool) -> None:
@@ -62,21 +57,6 @@ def test_residual_from_the_input_is_another_model() -> None:
     with torch.no_grad():
         found, other = (model.log_probs(SOURCE, TARGET) for model in (normalised, plain))
     assert not torch.allclose(found, other, atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("connection", "norms"),
-    [
-        ("pre_norm", 3 * 2 + 1 + 3 * 3 + 1),
-        ({"type": "pre_norm", "final_norm": False}, 3 * 2 + 3 * 3),
-        ({"type": "pre_norm", "mixer_norm": False}, 3 + 1 + 3 * 2 + 1),
-        ({"type": "post_norm", "mixer_norm": False}, 3 + 1 + 3 * 2 + 1),
-        ({"type": "post_norm", "embedding_norm": True}, 3 * 2 + 1 + 3 * 3 + 1),
-    ],
-)
-def test_left_out_norms_have_no_parameters(connection: object, norms: int) -> None:
-    """Only the norms that are used exist."""
-    assert norm_count(model_of(connection)) == norms
 
 
 @pytest.mark.parametrize("residual", ["input", "normalised"])

@@ -74,28 +74,6 @@ def test_four_encoder_layers_written_out() -> None:
     assert set(layers.values()) == {4}
 
 
-def test_dropout_falls_on_all_encoder_layers() -> None:
-    """With almost everything dropped nothing is left of any layer."""
-    settings = {"layers": 3, "mixer": "atr", "connection": "rnmt"}
-    model = small_model({"encoder": settings, "dropout": {"sublayer": 0.999999}})
-    x = torch.randn(2, 5, 16)
-    assert model.encoder(x, Context())[0][0].any()
-    assert not model.train().encoder(x, Context())[0][0].any()
-
-
-def test_dropout_falls_on_all_layers_but_the_first() -> None:
-    """With almost everything dropped, the stream above is the first layer's no more; the attention stays."""
-    connection = {"layers": 2, "mixer": "atr", "connection": "rnmt"}
-    model = small_model({**UNTIED, "decoder": connection, "dropout": {"sublayer": 0.999999, "attention": 0}})
-    stack = model.train().decoder
-    memory = stack.project_memory([torch.randn(2, 3, 16)], Context(padding=torch.zeros(2, 1, 1, 3)))
-    x = torch.randn(2, 5, 16)
-    (dropped,), _, _ = stack(x, Context(memory=memory))
-    (kept,), _, _ = stack.eval()(x, Context(memory=memory))
-    torch.testing.assert_close(dropped[..., 16:], kept[..., 16:])
-    torch.testing.assert_close(dropped[..., :16], stack.connection.norm.bias.expand(2, 5, 16))
-
-
 def test_the_prediction_reads_stream_and_attention() -> None:
     """The output projection is twice as wide as the embedding; one memory serves the whole decoder."""
     model = small_model({**UNTIED, "decoder": {"mixer": "atr", "connection": "rnmt"}})

@@ -91,22 +91,6 @@ def test_em_routing_number_by_number(votes: Tensor) -> None:
     assert gradient.abs().max() > 1e-2
 
 
-def test_equal_votes_and_half_precision_stay_finite() -> None:
-    """No vote differs from the others, as in padding; types are kept."""
-    votes = torch.ones(1, L, N, C, dtype=torch.bfloat16, requires_grad=True)
-    activation = torch.full((1, L), 0.5, dtype=torch.bfloat16)
-    betas = torch.zeros(N)
-    found = em_routing(votes, activation, betas, betas, iterations=3, inverse_temperature=0.01)
-    assert found.mean.dtype == torch.bfloat16
-    found.mean.float().sum().backward()
-    assert votes.grad is not None
-    assert torch.isfinite(votes.grad).all()
-    silent = torch.zeros(1, L, N, C, requires_grad=True)
-    dynamic_routing(silent, 3).sum().backward()
-    assert silent.grad is not None
-    assert torch.isfinite(silent.grad).all()
-
-
 def network(module: Any, layers: Tensor) -> Tensor:
     """A layer's network written out."""
     x = layers @ module.maps[0].weight.t() + module.maps[0].bias

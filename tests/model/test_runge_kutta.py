@@ -178,17 +178,3 @@ def test_parameters(options: Options, more: int) -> None:
             return sum(parameter.numel() for parameter in model.stack("encoder").parameters())
 
     assert count({"type": "runge_kutta", **options}) - count("pre_norm") == more
-
-
-@pytest.mark.parametrize(
-    ("options", "initial"),
-    [
-        ({}, [1.0, 1.0]),
-        ({"initial": "fixed"}, [0.5, 0.5]),
-        ({"order": 4, "initial": "fixed"}, [1 / 6, 1 / 3, 1 / 3, 1 / 6]),
-    ],
-)
-def test_learned_weights_begin(options: Options, initial: list[float]) -> None:
-    """At one, as in the released code, or at the method's weights."""
-    model = build_model(config_of({"type": "runge_kutta", "combination": "learned", **options}), 23, 23)
-    assert torch.allclose(model.encoder.connection.get_parameter("weights"), torch.tensor(initial))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,11 +13,9 @@ from torch.nn import functional
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
-from deepwire.model.connections.residual import PostNormConfig
 from deepwire.model.context import Context
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
-from deepwire.testing import LANGUAGES, check_model
 
 SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
 
@@ -86,44 +83,12 @@ def test_b2t_without_its_path_is_post_norm() -> None:
     assert torch.allclose(run(connection, [first, second], x), expected, atol=1e-5)
 
 
-def test_b2t_has_no_path_around_a_single_sub_layer() -> None:
-    """It goes around all norms of a layer but the last, and here there is one."""
-    config = config_of("b2t", layers=2)
-    context = replace(config.specs()["encoder"], sublayers=("mixer",))
-    connection, plain = (kind.build(context) for kind in (config.encoder.connection, PostNormConfig()))
-    sublayers, x = [nn.Linear(16, 16) for _ in range(2)], torch.randn(2, 3, 16)
-    assert torch.equal(run(connection, sublayers, x), run(plain, sublayers, x))
-
-
-def test_resi_dual_scales() -> None:
-    """a x + LN(r): r begins with q times the embedding and takes q times each output."""
-    connection = connection_of({"type": "resi_dual", "dual_scale": 0.25, "output_scale": 3.0}, layers=1)
-    first, second = nn.Linear(16, 16), nn.Linear(16, 16)
-    x = torch.randn(2, 3, 16)
-    z = functional.layer_norm(x + first(x), (16,), eps=1e-6)
-    top = functional.layer_norm(z + second(z), (16,), eps=1e-6)
-    dual = functional.layer_norm(0.25 * (x + first(x) + second(z)), (16,), eps=1e-7)
-    assert torch.allclose(run(connection, [first, second], x), 3 * top + dual, atol=1e-5)
-
-
 @pytest.mark.parametrize(("layers", "start"), [(18, 0.1), (19, 1e-5), (24, 1e-5), (25, 1e-6)])
 def test_layer_scale_begins_by_depth(layers: int, start: float) -> None:
     """As in the paper, unless a number is given."""
     for wanted, connection in ((start, "layer_scale"), (0.5, {"type": "layer_scale", "initial": 0.5})):
         (weights,) = connection_of(connection, layers).depth_weights()
         assert torch.allclose(weights.values, torch.full((1, 2 * layers), wanted))
-
-
-@pytest.mark.parametrize(
-    ("initial", "start"),
-    [("logarithmic", math.sqrt(7 / math.log(7) - 1)), ("square_root", math.sqrt(6)), ("one", 1.0)],
-)
-def test_admin_begins_by_depth_where_asked_for(initial: str, start: float) -> None:
-    """sqrt((K + 1) / ln(K + 1) - 1), or sqrt(K), for the K = 6 sub-layers of a decoder of two layers."""
-    connection = connection_of({"type": "admin", "initial": initial}, side="decoder")
-    assert not connection.needs_profile
-    (weights,) = connection.depth_weights()
-    assert torch.allclose(weights.values, torch.full((1, 6), start))
 
 
 def test_profiling_draws_on_dropout_and_leaves_the_mode() -> None:
@@ -143,17 +108,6 @@ def test_profiling_draws_on_dropout_and_leaves_the_mode() -> None:
     scales = {f"encoder.connection.scales.{index}" for index in range(1, 4)}
     assert changed == scales | {f"decoder.connection.scales.{index}" for index in range(1, 6)}
     assert not build_model(config_of("deepnorm"), 23, 23).needs_profile
-
-
-@pytest.mark.parametrize("connection", ["admin", "layer_scale", "branch_norm", "deepnorm", "resi_dual"])
-def test_the_stream_keeps_its_number_format(connection: str) -> None:
-    """A learned vector or factor in float32 does not widen vectors of 16 bits."""
-    module = connection_of(connection)
-    x = torch.randn(1, 2, 16, dtype=torch.bfloat16)
-    with torch.autocast("cpu", torch.bfloat16):
-        state = module.start(x, Context())
-        state = module.write(state, 0, module.read(state, 0, Context()), x, Context())
-    assert all(tensor.dtype == torch.bfloat16 for tensor in state)
 
 
 def deep(initialization: str, changes: dict[str, Any] | None = None, **sides: int) -> TranslationModel:
@@ -234,23 +188,3 @@ def test_gains_see_both_stacks() -> None:
     }
     assert spread[16][0] / spread[1][0] == pytest.approx(16 ** (-1 / 16), rel=0.02)
     assert spread[16][1] / spread[1][1] == pytest.approx(0.5, rel=0.05)
-
-
-def test_inner_norms_are_each_languages_own() -> None:
-    """In self-attention and feed-forward sub-layers, of the width that the last matrix reads."""
-    check_model({"inner_norm": True})
-    check_model({"inner_norm": True, "languages": {"norm": True}})
-    relative = {"type": "self_attention", "relative": 2, "relative_values": True}
-    check_model({"inner_norm": True, "encoder": {"mixer": relative}, "decoder": {"mixer": relative}})
-    check_model({"inner_norm": True, "decoder": {"mixer": "mixed_attention"}})
-    model = build_model(
-        config_of("pre_norm", inner_norm=True, activation="glu", languages={"norm": True}),
-        23,
-        23,
-        languages=LANGUAGES,
-    )
-    shapes = {name: tuple(value.shape) for name, value in model.named_parameters() if "inner_norm" in name}
-    assert shapes["encoder.mixers.0.inner_norm.weight"] == (LANGUAGES, 16)
-    assert shapes["decoder.feed_forwards.1.inner_norm.bias"] == (LANGUAGES, 12)
-    assert len(shapes) == 16
-    assert not any("crosses" in name for name in shapes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,18 +94,3 @@ def test_units_in_the_lowest_layers_only() -> None:
     read = connection.read(state, 2, Context())
     assert torch.equal(connection.write(state, 2, read, output, Context())[0], read + output)
     assert not torch.equal(connection.write(state, 1, read, output, Context())[0], read + output)
-
-
-def test_dropout_of_output_and_unit() -> None:
-    """Both are dropped, each on its own."""
-    config = config_of("sdu", dropout=0.5)
-    connection = config.encoder.connection.build(
-        replace(config.specs()["encoder"], sublayers=("feed_forward",))
-    ).train()
-    with torch.no_grad():
-        connection.units[0].weight.zero_()
-        connection.units[0].bias.copy_(torch.cat((torch.full((16,), 40.0), torch.full((16,), 50.0))))
-    x = torch.zeros(4, 50, 16)
-    added = connection.write(connection.start(x, Context()), 0, x, torch.ones_like(x), Context())[0]
-    counts = torch.tensor([(added.round() == value).sum() for value in (0, 2, 80, 82)]) / added.numel()
-    assert torch.allclose(counts, torch.full((4,), 0.25), atol=0.05)

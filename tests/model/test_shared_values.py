@@ -55,14 +55,3 @@ def test_caches_do_not_grow() -> None:
             _, state = model.step(torch.tensor([1]), model.start(torch.tensor([[4, 9, 2]])))
         sizes[mixer] = [tuple(leaf.shape) for each in state.states for leaf in each]
     assert sizes["lime"] == sizes["value_residual"] == sizes["self_attention"]
-
-
-def test_weights_for_analyses() -> None:
-    """The learned shares by layer; plain self-attention shows none."""
-    nan = float("nan")
-    (weights,) = encoder_of({"type": "value_residual", "form": "learned"}).depth_weights()
-    expected = torch.tensor([[nan, nan, nan], [0.5, 0.5, nan], [0.5, 0, 0.5]])
-    assert torch.equal(weights.values.nan_to_num(-1), expected.nan_to_num(-1))
-    (weights,) = encoder_of("lime").depth_weights()
-    assert torch.allclose(weights.values[[1, 2], [1, 2]], torch.tensor([0.25, 0.25]))
-    assert encoder_of("self_attention").depth_weights() == ()

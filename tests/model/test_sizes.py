@@ -45,13 +45,3 @@ def test_the_widths_are_where_they_belong():
     assert shapes["target_embedding.table.weight"] == (30, 16)
     assert shapes["encoder.feed_forwards.0.input.weight"] == (40, 24)
     assert shapes["decoder.crosses.0.key_value.weight"] == (32, 24)
-
-
-def test_sizes_of_a_side_that_equal_the_model_s_change_nothing():
-    plain = deepwire.build({"d_model": 16, "heads": 4, "feed_forward": 24}, 30)
-    same = {"size": {"d_model": 16, "heads": 4, "feed_forward": 24}}
-    written = deepwire.build(
-        {"d_model": 32, "heads": 8, "feed_forward": 99, "encoder": same, "decoder": same}, 30
-    )
-    count = sum(parameter.numel() for parameter in plain.parameters())
-    assert sum(parameter.numel() for parameter in written.parameters()) == count

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -13,7 +12,6 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.fusions.transparent import Transparent, TransparentConfig
-from deepwire.model.stack_spec import DropoutConfig
 from deepwire.testing import small_model
 
 CONTEXT = replace(ModelConfig().specs()["encoder"], layers=3, other_layers=2)
@@ -50,38 +48,6 @@ def test_equal_shares_at_first() -> None:
     kept = list(torch.randn(4, 2, 5, 6).unbind(0))
     for found in fusion(dropout=0.0)(kept, lambda x: x, Context()):
         assert torch.allclose(found, torch.stack(kept).mean(0), atol=1e-6)
-
-
-@pytest.mark.parametrize(("initial", "bound"), [("uniform", 4**-0.5), ("released", 2**-0.5)])
-def test_uniform_initial_weights(initial: str, bound: float) -> None:
-    """Within the bound, and filling it: of 800 numbers one comes close."""
-    torch.manual_seed(0)
-    weights = torch.stack([fusion(initial=initial).weights for _ in range(100)])
-    assert weights.abs().max() <= bound
-    assert weights.abs().max() > 0.97 * bound
-
-
-def test_dropout_is_on_the_weights_before_the_softmax() -> None:
-    """In training some weights count as zero and the others more, so the shares still sum to one."""
-    torch.manual_seed(0)
-    built = fusion(dropout=0.5)
-    with torch.no_grad():
-        built.weights.fill_(1.0)[0] = 3.0
-    seen = {tuple(sorted(built.shares()[:, 0].tolist())) for _ in range(200)}
-    assert len(seen) > 1
-    assert all(abs(sum(shares) - 1) < 1e-5 for shares in seen)
-    assert any(max(shares) == pytest.approx(0.25) for shares in seen)  # all dropped: equal shares
-    built.eval()
-    assert torch.equal(built.shares(), built.weights.softmax(0))
-
-
-def test_dropout_is_that_of_sublayers_unless_set() -> None:
-    """`model.dropout.sublayer`, or the fusion's own."""
-    context = replace(CONTEXT, dropout=DropoutConfig.model_validate({"sublayer": 0.3}))
-    for config, expected in ((TransparentConfig(), 0.3), (TransparentConfig(dropout=0.2), 0.2)):
-        built = config.build(context)
-        assert isinstance(built, Transparent)
-        assert built.dropout.probability == expected
 
 
 def test_decoder_layers_attend_to_their_own_mixture() -> None:

@@ -112,18 +112,6 @@ def test_one_key_again_and_again() -> None:
     torch.testing.assert_close(found.double(), value, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["product", "delta"])
-def test_narrow_numbers_are_computed_in_float32(kind: str) -> None:
-    """With autocast and without."""
-    inputs = delta_inputs(70) if kind == "delta" else product_inputs(70, alike=False)
-    whole = gated_delta_product if kind == "delta" else gated_product
-    narrow = [each.bfloat16() for each in inputs]
-    expected = whole(*(each.float() for each in narrow))
-    torch.testing.assert_close(whole(*narrow), expected, rtol=0, atol=0)
-    with torch.autocast("cpu", torch.bfloat16):
-        torch.testing.assert_close(whole(*narrow), expected, rtol=0, atol=0)
-
-
 @pytest.mark.parametrize("kind", ["alike", "channels", "delta"])
 def test_what_is_exported_is_a_scan(kind: str) -> None:
     """One graph of any length gives the same."""

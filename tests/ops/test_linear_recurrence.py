@@ -55,27 +55,6 @@ def test_sum_of_the_past_is_the_sum_of_what_came_before(length: int, shape: list
     torch.testing.assert_close(gradient, torch.stack([weights[t + 1 :].sum(0) for t in range(length)]))
 
 
-def test_gradients_are_exact() -> None:
-    """Finite differences in double precision, with one first cell for all rows."""
-    keep, update, _ = draw(5, [3, 2], 1)
-    initial = torch.randn(2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(linear_recurrence, (keep, update, initial))
-    assert torch.autograd.gradcheck(sum_of_past, (update,))
-
-
-def test_any_order_in_memory() -> None:
-    """Time may be any axis of the memory, and the arriving gradient any view."""
-    keep, update, initial = draw(6, [3, 4], 2)
-    expected = linear_recurrence(keep, update, initial)
-    moved = [x.detach().transpose(0, 1).contiguous().transpose(0, 1) for x in (keep, update)]
-    moved = [x.requires_grad_() for x in moved]
-    found = linear_recurrence(moved[0], moved[1], initial)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(
-        torch.autograd.grad(found.sum(), moved), torch.autograd.grad(expected.sum(), (keep, update))
-    )
-
-
 @pytest.mark.parametrize("gate", [0.0, 1e-30, 1.0])
 def test_gates_of_any_size_over_a_long_sequence(gate: float) -> None:
     """Nothing divides by the product of the gates, which is 0 in float32 here."""
@@ -107,20 +86,3 @@ def test_half_precision_is_computed_in_float32() -> None:
 def test_scan_of_other_devices_gives_the_same_sums(length: int, backwards: bool) -> None:
     x = torch.randn(length, 3, dtype=torch.float64)
     torch.testing.assert_close(module._scanned_sum(x, backwards), module._sum(x, backwards))
-
-
-def test_compiled_without_a_break() -> None:
-    """One graph, with its backward pass, for every length."""
-
-    def both(keep: Tensor, update: Tensor, initial: Tensor) -> Tensor:
-        return linear_recurrence(keep, update, initial).sin() + sum_of_past(update)
-
-    torch._dynamo.reset()
-    compiled = torch.compile(both, backend="aot_eager", fullgraph=True)
-    for length in (3, 5):
-        arguments = draw(length, [2, 3], length)
-        found, expected = compiled(*arguments), both(*arguments)
-        torch.testing.assert_close(found, expected)
-        torch.testing.assert_close(
-            torch.autograd.grad(found.sum(), arguments), torch.autograd.grad(expected.sum(), arguments)
-        )

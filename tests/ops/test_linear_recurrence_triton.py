@@ -89,15 +89,6 @@ def test_heads_one_after_the_other_stay_so(kernels: ModuleType) -> None:
     assert {x.stride() for x in made} == {update.stride()}
 
 
-def test_any_order_in_memory(kernels: ModuleType) -> None:
-    """Gates with time as a later axis, a first cell that is one number for all, a gradient that is too."""
-    keep, update, *_ = draw(6, (9, 4), torch.float64)
-    keep, update = keep.permute(2, 1, 0), update.transpose(0, 2)
-    one = torch.ones((), dtype=torch.float64, device=DEVICE)
-    initial, grad = one.expand(keep.shape[1:]), one.expand(keep.shape)
-    assert_as_the_loops(kernels, keep, update, initial, grad)
-
-
 def test_a_model_trains_with_them_as_with_the_loops(
     kernels: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,14 +139,3 @@ def test_kernels_compile_for_a_gpu(
         source = ASTSource(kernel, types | {columns: "constexpr"}, {(len(arguments),): module._COLUMNS})
         made = triton.compile(source, target=GPUTarget("cuda", capability, 32))
         assert made.asm["cubin"]
-
-
-def test_no_column_at_all(kernels: ModuleType) -> None:
-    keep, update, initial, grad = draw(3, (0, 4), torch.float32)
-    cells = kernels.recur(keep, update, initial)
-    assert cells.shape == (3, 0, 4)
-    assert [each.shape for each in kernels.recur_back(grad, keep, initial, cells)] == [
-        (3, 0, 4),
-        (3, 0, 4),
-        (0, 4),
-    ]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from deepwire.ops import packed_linear
@@ -97,15 +97,6 @@ def test_bfloat16_stays_what_it_is(sizes: tuple[int, int], biased: bool) -> None
 
 
 @needs_kernels
-@pytest.mark.parametrize("kind", ERRORS)
-def test_zeros_give_the_bias(kind: type) -> None:
-    bias = torch.randn(5)
-    with torch.no_grad():
-        assert torch.equal(kind(torch.randn(5, 8), bias)(torch.zeros(2, 8)), bias.expand(2, -1))
-        assert torch.equal(kind(torch.zeros(5, 8), None)(torch.randn(2, 8)), torch.zeros(2, 5))
-
-
-@needs_kernels
 @pytest.mark.parametrize("weight", [1e5, float("nan")])
 def test_what_does_not_fit_half_precision_is_refused(weight: float) -> None:
     with pytest.raises(ValueError, match="do not fit half precision"):
@@ -155,35 +146,3 @@ def test_every_map_of_a_module_is_replaced(packing: Literal["none", "fp16", "int
     assert isinstance(small, PlainLinear)
     assert {type(each) for each in large} == LARGE[packing]
     assert not list(module.parameters())
-
-
-class _Foreign(nn.Module):
-    """A module of another package: it calls one map, and reads the weight of another."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.called, self.read = nn.Linear(8, 8), nn.Linear(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.linear(self.called(x), self.read.weight.t())
-
-
-class _Bent(nn.Linear):
-    def forward(self, x: Tensor) -> Tensor:
-        return 5 * super().forward(x).tanh()
-
-
-def test_maps_of_other_packages_stay_as_they_are() -> None:
-    """Their modules may read a weight, and their maps may do more than the product."""
-    hooked = nn.Linear(8, 8)
-    hooked.register_forward_hook(lambda module, given, result: 2 * result)
-    attention = nn.MultiheadAttention(8, 2)
-    module = nn.Sequential(_Foreign(), _Bent(8, 8), hooked, nn.Linear(8, 8))
-    x = torch.randn(3, 8)
-    with torch.no_grad():
-        wanted = module(x), attention(x, x, x)[0]
-        pack_linears(module, "none")
-        pack_linears(attention, "none")
-        assert torch.equal(attention(x, x, x)[0], wanted[1])
-        torch.testing.assert_close(module(x), wanted[0])
-    assert isinstance(module[3], PlainLinear)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -49,46 +48,6 @@ def test_auto_takes_bfloat16_only_where_it_is_clearly_faster(
     assert autocast_dtype(CPU, "auto") == expected
 
 
-@pytest.mark.parametrize(("units", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
-def test_where_the_cpu_tells_its_units_nothing_is_timed(
-    monkeypatch: pytest.MonkeyPatch, units: bool, expected: torch.dtype
-) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(precision, "has_fast_bfloat16", lambda: units)
-    monkeypatch.delattr(precision, "_race")
-    assert autocast_dtype(CPU, "auto") == expected
-
-
-@pytest.mark.parametrize(
-    ("tiles", "instructions", "intel", "fast"),
-    [
-        (True, True, True, True),
-        (False, True, True, False),
-        (False, True, False, True),
-        (False, False, False, False),
-    ],
-)
-def test_bfloat16_is_fast_in_tiles_and_in_the_instructions_of_amd(
-    monkeypatch: pytest.MonkeyPatch, tiles: bool, instructions: bool, intel: bool, fast: bool
-) -> None:
-    units = {"_is_amx_tile_supported": tiles, "_is_avx512_bf16_supported": instructions}
-    monkeypatch.setattr(precision, "_cpu_has", units.__getitem__)
-    monkeypatch.setattr(precision, "_made_by_intel", lambda: intel)
-    assert precision.has_fast_bfloat16() == fast
-
-
-def test_a_race_does_not_count_the_time_of_other_programs() -> None:
-    """A product that is kept waiting is not slower than one that takes longer by itself."""
-    left = torch.rand(200, 200)
-
-    def waits() -> torch.Tensor:
-        time.sleep(0.003)
-        return left
-
-    first, second = precision._race(waits, lambda: left @ left @ left)
-    assert first < second
-
-
 @pytest.mark.parametrize(
     ("highest", "medium", "expected"), [(2.0, 1.0, "medium"), (1.0, 1.0, "highest"), (1.0, 2.0, "highest")]
 )
@@ -114,12 +73,3 @@ def test_auto_refuses_a_faster_path_that_rounds_to_bfloat16(monkeypatch: pytest.
     monkeypatch.setattr(precision, "_race", lambda first, second: (2.0, 1.0))
     monkeypatch.setattr(torch, "mm", rounding)
     assert set_fp32_matmul("auto") == "highest"
-
-
-def test_probing_leaves_the_random_numbers_alone() -> None:
-    torch.manual_seed(1)
-    expected = torch.rand(3)
-    torch.manual_seed(1)
-    autocast_dtype(CPU, "auto")
-    set_fp32_matmul("auto")
-    assert torch.equal(torch.rand(3), expected)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from deepwire.ops.cross_entropy import SmoothingForm, linear_cross_entropy
-from deepwire.ops.pair_loss import Terms, linear_pair_loss, linear_r_drop, r_drop
+from deepwire.ops.cross_entropy import SmoothingForm
+from deepwire.ops.pair_loss import linear_r_drop
 
 FORMS = get_args(SmoothingForm)
 
@@ -102,40 +102,6 @@ def test_values_and_gradients_equal_the_formula(
     torch.testing.assert_close(
         torch.autograd.grad(factor * found.loss, learned), torch.autograd.grad(factor * wanted[0], learned)
     )
-
-
-def test_equal_passes_cost_what_one_costs() -> None:
-    hidden, weight, bias, target = operands(6, 4, 9)
-    pair = hidden[:1].expand(2, -1, -1)
-    found = linear_r_drop(pair, weight, bias, target, alpha=5.0, smoothing=0.1)
-    loss, nll = linear_cross_entropy(hidden[0], weight, bias, target, smoothing=0.1)
-    torch.testing.assert_close(found.loss, loss)
-    torch.testing.assert_close(found.nll, nll)
-    assert float(found.divergence) == 0
-
-
-def test_what_does_not_learn_gets_no_gradient() -> None:
-    hidden, weight, bias, target = operands(6, 4, 9)
-    found = linear_r_drop(hidden, weight.detach(), bias, target, alpha=1.0, smoothing=0.0)
-    found.loss.backward()
-    assert hidden.grad is not None
-    assert bias is not None
-    assert bias.grad is not None
-    assert weight.grad is None
-    with torch.no_grad():
-        assert not linear_r_drop(hidden, weight, bias, target, alpha=1.0, smoothing=0.0).loss.requires_grad
-
-
-def test_logits_of_one_chunk_are_held_at_a_time() -> None:
-    seen: list[int] = []
-
-    def watched(terms: Terms) -> Tensor:
-        seen.append(len(terms.target))
-        return r_drop(terms)
-
-    hidden, weight, bias, target = operands(10, 4, 9)
-    linear_pair_loss(hidden, weight, bias, target, formula=watched, alpha=1.0, smoothing=0.0, chunk=4)
-    assert seen == [4, 4, 2]
 
 
 def test_under_autocast_products_are_in_its_type_and_gradients_in_float32() -> None:

@@ -39,11 +39,3 @@ def test_weights_of_tokens() -> None:
     each = [linear_sim_cut(hidden[:, [n]], weight, bias, target[[n]], **options) for n in range(7)]
     wanted = sum(float(count) * float(sums.loss.detach()) for count, sums in zip(counts, each, strict=True))
     assert float(found.loss.detach()) == pytest.approx(wanted)
-
-
-def test_a_pass_that_is_cut_nowhere_costs_nothing() -> None:
-    hidden, weight, bias, target = operands()
-    pair = hidden[:1].expand(2, -1, -1)
-    found = linear_sim_cut(pair, weight, bias, target, alpha=5.0, smoothing=0.1)
-    loss, nll = linear_cross_entropy(hidden[0], weight, bias, target, smoothing=0.1)
-    torch.testing.assert_close(tuple(found), (loss, nll, torch.zeros_like(nll)))
