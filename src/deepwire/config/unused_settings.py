@@ -57,8 +57,8 @@ def _unused(section: Section, above: _Path) -> Iterator[tuple[_Path, Section, st
         *keys, name = key.split(".")
         way = [int(part) if part.isdigit() else part for part in keys]
         owner: Any = reduce(_at, way, section)
-        default: object = type(owner).model_fields[name].get_default(call_default_factory=True)
-        if getattr(owner, name) != default:
+        field = type(owner).model_fields.get(name)  # not every choice has it
+        if field is not None and getattr(owner, name) != field.get_default(call_default_factory=True):
             yield (*above, *way, name), owner, reason
     for name in type(section).model_fields:
         value = getattr(section, name)
