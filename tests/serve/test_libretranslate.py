@@ -66,6 +66,7 @@ def test_a_list_is_answered_by_a_list(plain, into):
     answer = translate(plain, q=[DE, "", "zwei"])
     assert answer.json == {"translatedText": [into(DE, "en"), "", into("zwei", "en")]}
     assert translate(plain, q=[]).json == {"translatedText": []}
+    assert translate(plain, q="\ud800").json == {"translatedText": "?"}
 
 
 def test_forms_and_addresses_hold_fields_too(plain, into):
@@ -133,17 +134,21 @@ def test_html_keeps_its_tags(plain):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"q": None}, "Invalid request: missing q parameter"),
-        ({"source": None}, "Invalid request: missing source parameter"),
+        ({"q": None}, "Invalid request: q"),
+        ({"source": None}, "Invalid request: source: Field required"),
+        ({"target": ""}, "Invalid request: target: Field required"),
+        ({"alternatives": "many"}, "Invalid request: alternatives: "),
         ({"alternatives": 8}, "Invalid request: alternatives parameter must be <= 7"),
-        ({"q": ["a"] * 6, "source": "zz"}, "Invalid request: request (6) exceeds text limit (5)"),
+        ({"q": ["a"] * 6}, "Invalid request: request (6) exceeds text limit (5)"),
+        ({"q": "a" * 5001}, "Invalid request: request (5001) exceeds text limit (5000)"),
         ({"target": "zz"}, "zz is not supported"),
-        ({"format": "xml"}, "xml format is not supported"),
-        ({"q": 5}, "Invalid request: q parameter is not a string or a list of strings"),
+        ({"format": "xml"}, "Invalid request: format: "),
+        ({"q": ["a", 5]}, "Invalid request: "),
     ],
 )
-def test_wrong_requests_are_refused_in_the_known_order(plain, fields, said):
-    assert error(translate(plain, **{"q": DE, **fields})) == (400, said)
+def test_wrong_requests_are_refused(plain, fields, said):
+    status, text = error(translate(plain, **{"q": DE, **fields}))
+    assert (status, text[: len(said)]) == (400, said)
 
 
 def test_a_direction_without_models_is_named(served_model, serving):
@@ -189,7 +194,7 @@ def test_detect(plain):
     assert all(best["confidence"] >= one["confidence"] for one in others)
     assert post(plain, "/detect", {"q": ["Das Haus", "ist rot"]}).json[0]["language"] == "de"
     assert post(plain, "/detect", {"q": "123"}).json == [{"confidence": 0.0, "language": "en"}]
-    assert error(post(plain, "/detect", {})) == (400, "Invalid request: missing q parameter")
+    assert error(post(plain, "/detect", {})) == (400, "Invalid request: q: Field required")
 
 
 def test_own_interface_and_page_are_beside_it(plain, into):

@@ -28,15 +28,16 @@ from deepwire.serve.access import Token
 from deepwire.serve.document_translation import DocumentTranslator, Upload, translated_name
 from deepwire.serve.documents.registry import ENDINGS
 from deepwire.serve.libretranslate_translator import (
+    AskedLanguages,
+    AskedText,
     AskedTranslation,
-    LanguageCodes,
     LibreTranslator,
     invalid,
-    known_language,
     language_name,
+    read_asked,
     written_code,
 )
-from deepwire.serve.request import AUTO, Limits, RequestError, printable
+from deepwire.serve.request import Limits, RequestError, printable
 from deepwire.serve.routes import (
     OPEN,
     OWN_PATHS,
@@ -62,9 +63,7 @@ _PATHS = frozenset(
     | {"/health", "/spec", "/docs"}
 )
 _FRONTEND_TIMEOUT = 500  # what clients expect
-_FORMATS = ("text", "html")
 _MAX_FIELDS = 100
-_SHOWN = 40
 _MOST_KEPT, _KEEP_SECONDS = 100, 1800.0
 """How many translated documents are kept, and for how long."""
 
@@ -75,28 +74,11 @@ class Fields:
 
     Attributes:
         values: By name; those of the address count too, if the body does not have them.
-        is_form: Whether it came as a form.
         file: The field `file`, if it is one.
     """
 
     values: dict[str, object] = field(default_factory=dict)
-    is_form: bool = False
     file: Upload | None = None
-
-    def text(self, name: str, default: str | None = None) -> str:
-        """A field that is text; an empty one is missing where there is no default.
-
-        Raises:
-            RequestError: It is missing, or is something else.
-        """
-        value = self.values.get(name)
-        if value is None or (value == "" and default is None):
-            if default is None:
-                raise invalid(f"missing {name} parameter")
-            return default
-        if not isinstance(value, str):
-            raise invalid(f"{name} parameter is not a string")
-        return value
 
 
 async def read_fields(request: Request, limits: Limits, most_bytes: int) -> Fields:
@@ -111,16 +93,16 @@ async def read_fields(request: Request, limits: Limits, most_bytes: int) -> Fiel
     if kind == "application/json":
         fields.values |= _json_object(body)
         return fields
-    fields.is_form = True
     if kind == "multipart/form-data":
         await _read_multipart(request, body, fields)
     else:
         try:
-            fields.values |= dict(
-                parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
-            )
+            pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
         except ValueError:
             raise invalid("not a form") from None
+        fields.values |= dict(pairs)
+    for name, value in fields.values.items():
+        fields.values[name] = str(value).replace("\r\n", "\n").replace("\r", "\n")
     return fields
 
 
@@ -155,58 +137,6 @@ async def _read_multipart(request: Request, body: bytes, fields: Fields) -> None
             await value.close()
         else:
             fields.values[name] = value
-
-
-def read_translation(
-    fields: Fields, limits: Limits, most_alternatives: int, codes: LanguageCodes
-) -> AskedTranslation:
-    """Reads and checks what is asked for.
-
-    Raises:
-        RequestError: Something is missing, unknown or too much.
-    """
-    texts = fields.values.get("q")
-    if texts is None:
-        raise invalid("missing q parameter")
-    source, target = fields.text("source"), fields.text("target")
-    alternatives = _alternatives(fields.values.get("alternatives"), most_alternatives)
-    is_list = isinstance(texts, list)
-    checked = _texts(texts if isinstance(texts, list) else [texts], fields, limits)
-    from_ = AUTO if source.lower() == AUTO else known_language(source, codes)
-    to = known_language(target, codes)
-    kind = fields.text("format", "text") or "text"
-    if kind not in _FORMATS:
-        raise RequestError("invalid", f"{kind[:_SHOWN]} format is not supported")
-    return AskedTranslation(checked, is_list, from_, to, kind == "html", alternatives)
-
-
-def _alternatives(value: object, most: int) -> int:
-    if value in (None, ""):
-        return 0
-    try:
-        count = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else -1
-    except ValueError:
-        count = -1
-    if count < 0:
-        raise invalid("alternatives parameter is not a number")
-    if count > most:
-        raise invalid(f"alternatives parameter must be <= {most}")
-    return count
-
-
-def _texts(texts: list[object], fields: Fields, limits: Limits) -> tuple[str, ...]:
-    if len(texts) > limits.texts:
-        raise invalid(f"request ({len(texts)}) exceeds text limit ({limits.texts})")
-    checked = []
-    for text in texts:
-        if not isinstance(text, str):
-            raise invalid("q parameter is not a string or a list of strings")
-        text = printable(text)
-        checked.append(text.replace("\r\n", "\n").replace("\r", "\n") if fields.is_form else text)
-    for text in checked:
-        if len(text) > limits.characters:
-            raise invalid(f"request ({len(text)}) exceeds text limit ({limits.characters})")
-    return tuple(checked)
 
 
 def libretranslate_site(service: Service, token: Token | None = None, *, files: bool = True) -> Site:
@@ -309,20 +239,22 @@ class _Interface:
     async def translate(self, request: Request, fields: Fields) -> Response:
         """POST /translate."""
         service = self._service
-        asked = read_translation(fields, service.limits, service.most_beam - 1, self._translator.codes)
-        async with service.in_time(service.limits.request_seconds):
+        asked, limits = read_asked(AskedTranslation, fields.values), service.limits
+        if len(asked.texts) > limits.texts:
+            raise invalid(f"request ({len(asked.texts)}) exceeds text limit ({limits.texts})")
+        longest = max(map(len, asked.texts), default=0)
+        if longest > limits.characters:
+            raise invalid(f"request ({longest}) exceeds text limit ({limits.characters})")
+        if asked.alternatives >= service.most_beam:
+            raise invalid(f"alternatives parameter must be <= {service.most_beam - 1}")
+        async with service.in_time(limits.request_seconds):
             return JSONResponse(await self._translator.translate(asked, client_of(request)))
 
     async def detect(self, request: Request, fields: Fields) -> Response:  # noqa: ARG002
         """POST /detect."""
-        text = fields.values.get("q")
-        if text is None:
-            raise invalid("missing q parameter")
-        texts = text if isinstance(text, list) else [text]
-        if not all(isinstance(value, str) for value in texts):
-            raise invalid("q parameter is not a string")
+        texts = read_asked(AskedText, fields.values).texts
         async with self._service.in_time(self._service.limits.request_seconds):
-            return JSONResponse(await self._translator.detect(" ".join(map(str, texts))))
+            return JSONResponse(await self._translator.detect(" ".join(texts)))
 
     async def translate_file(self, request: Request, fields: Fields) -> Response:
         """POST /translate_file."""
@@ -333,11 +265,9 @@ class _Interface:
             raise invalid("empty file")
         if len(fields.file.content) > service.limits.file_bytes:
             raise RequestError("too_large", f"the file has more than {service.limits.file_bytes} bytes")
-        source, target = fields.text("source"), fields.text("target")
+        asked = read_asked(AskedLanguages, fields.values)
         async with service.in_time(service.limits.file_seconds):
-            translated = await self._translator.translate_file(
-                fields.file, source, target, client_of(request)
-            )
+            translated = await self._translator.translate_file(fields.file, asked, client_of(request))
         called = translated_name(fields.file.name, written_code(translated.target))
         name = self._kept.keep(called, translated.content)
         asyncio.get_running_loop().call_later(_KEEP_SECONDS, self._kept.drop)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from deepwire.data.languages import Direction
 from deepwire.data.text.language_guess import language_code
@@ -26,7 +28,7 @@ from deepwire.serve.documents.marked_text import PlainText, ReplacedText
 from deepwire.serve.documents.registry import require_reader
 from deepwire.serve.documents.translation_plan import TranslationPlan
 from deepwire.serve.model_pool import Route
-from deepwire.serve.request import AUTO, RequestError, printable
+from deepwire.serve.request import AUTO, RequestError, printable, request_error
 from deepwire.serve.service import Client, Detection, Service, likely_languages
 
 _NAMES = """
@@ -108,36 +110,48 @@ def invalid(text: str) -> RequestError:
     return RequestError("invalid", f"Invalid request: {text}")
 
 
-@dataclass(frozen=True)
-class AskedTranslation:
-    """A request that was checked.
-
-    Attributes:
-        texts: What to translate.
-        is_list: Whether a list was sent, and is to be answered.
-        source, target: Labels of the models; the source may be `auto`.
-        is_html: Whether the texts are HTML.
-        alternatives: How many further translations.
-    """
-
-    texts: tuple[str, ...]
-    is_list: bool
-    source: str
-    target: str
-    is_html: bool
-    alternatives: int
+Text = Annotated[str, AfterValidator(printable)]
 
 
-def known_language(code: str, codes: LanguageCodes) -> str:
-    """The label that the models have for a language.
+class AskedLanguages(BaseModel):
+    """Languages as clients write them; the source may be `auto`."""
+
+    source: str = Field(min_length=1)
+    target: str = Field(min_length=1)
+
+
+class AskedText(BaseModel):
+    """A text, or a list of them, which is then answered by a list."""
+
+    q: Text | list[Text]
+
+    @property
+    def texts(self) -> list[str]:
+        """All of them."""
+        return self.q if isinstance(self.q, list) else [self.q]
+
+
+class AskedTranslation(AskedLanguages, AskedText):
+    """What to translate, and how many further translations are wanted."""
+
+    format: Literal["text", "html"] = "text"
+    alternatives: int = Field(0, ge=0)
+
+
+Asked = TypeVar("Asked", bound=BaseModel)
+
+
+def read_asked(kind: type[Asked], values: Mapping[str, object]) -> Asked:
+    """Reads the fields of a request; of languages and options an empty one is missing.
 
     Raises:
-        RequestError: They do not know it.
+        RequestError: One is missing or something else.
     """
-    label = codes.label(code)
-    if label is None:
-        raise RequestError("invalid", f"{printable(code[:_SHOWN])} is not supported")
-    return label
+    given = {name: value for name, value in values.items() if name == "q" or value not in ("", None)}
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        raise invalid(request_error(error).message) from None
 
 
 class LibreTranslator:
@@ -160,9 +174,29 @@ class LibreTranslator:
                 "name the direction: de-en=MODEL",
             )
         labels = list(dict.fromkeys(label for direction in self._routes for label in direction))
-        self.codes = LanguageCodes(labels)
-        self._labels = sorted({self.codes.label(label) or label for label in labels}, key=language_name)
+        self._codes = LanguageCodes(labels)
+        self._labels = sorted({self._codes.label(label) or label for label in labels}, key=language_name)
         self._documents = documents
+
+    def _label(self, code: str) -> str:
+        """The label that the models have for a language.
+
+        Raises:
+            RequestError: They do not know it.
+        """
+        label = self._codes.label(code)
+        if label is None:
+            raise RequestError("invalid", f"{printable(code[:_SHOWN])} is not supported")
+        return label
+
+    def _languages(self, asked: AskedLanguages) -> tuple[str, str]:
+        """The labels of both languages; `auto` for a source that is to be found out.
+
+        Raises:
+            RequestError: The models do not know one.
+        """
+        source = AUTO if asked.source.lower() == AUTO else self._label(asked.source)
+        return source, self._label(asked.target)
 
     @property
     def first_target(self) -> str:
@@ -197,17 +231,18 @@ class LibreTranslator:
             RequestError, DisconnectedError, TextFailedError: There is no such direction, or as
                 `Service.translate_sentences`.
         """
-        service, kind = self._service, HtmlDocument if asked.is_html else PlainText
+        service, kind = self._service, HtmlDocument if asked.format == "html" else PlainText
+        from_, target = self._languages(asked)
         documents = await service.run_in_worker(lambda: [kind(text) for text in asked.texts])
         detected: list[Detection] | None = None
-        sources = [asked.source] * len(asked.texts)
-        if asked.source == AUTO:
+        sources = [from_] * len(asked.texts)
+        if from_ == AUTO:
             work = [partial(likely_languages, beginning(each), self._labels) for each in documents]
             likely = [await service.run_in_worker(each) for each in work]  # others come in between
             detected = [detections[0] if detections else _NOTHING for detections in likely]
-            sources = [detections[0].language if detections else asked.target for detections in likely]
-        routes = {source: self._route(source, asked.target) for source in sources}
-        n_best = 1 + (0 if asked.is_html else asked.alternatives)
+            sources = [detections[0].language if detections else target for detections in likely]
+        routes = {source: self._route(source, target) for source in sources}
+        n_best = 1 + (0 if asked.format == "html" else asked.alternatives)
         candidates = [list(asked.texts) for _ in range(n_best)]
         untranslated: list[str] = []
         for source, route in routes.items():
@@ -217,7 +252,7 @@ class LibreTranslator:
             part = [documents[place] for place in places]
             units = [unit for document in part for unit in document.units]
             starts = set(accumulate((len(document.units) for document in part), initial=0))
-            plan = await service.run_in_worker(partial(plan_of, service, units, route, asked.target, starts))
+            plan = await service.run_in_worker(partial(plan_of, service, units, route, target, starts))
             translations = await translate_plan(service, plan, route, n_best, client)
             for rank in range(n_best):
                 written = partial(_written, part, plan, translations, rank)
@@ -226,17 +261,14 @@ class LibreTranslator:
             untranslated += plan.untranslated
         return _answer(asked, candidates, detected, untranslated)
 
-    async def translate_file(
-        self, file: Upload, source_code: str, target_code: str, client: Client
-    ) -> TranslatedDocument:
+    async def translate_file(self, file: Upload, asked: AskedLanguages, client: Client) -> TranslatedDocument:
         """A translated document.
 
         Raises:
             RequestError, DisconnectedError, TextFailedError: It cannot be read, or as in `translate`.
         """
-        auto = source_code.lower() == AUTO
-        known = "" if auto else known_language(source_code, self.codes)
-        target = known_language(target_code, self.codes)
+        source, target = self._languages(asked)
+        known = "" if source == AUTO else source
 
         try:
             require_reader(file.name)
@@ -293,10 +325,10 @@ def _answer(
 ) -> dict[str, object]:
     """Lists where a list was sent; further fields only where they were asked for."""
     best, *others = candidates
-    answer: dict[str, object] = {"translatedText": list(best) if asked.is_list else best[0]}
+    answer: dict[str, object] = {"translatedText": list(best) if isinstance(asked.q, list) else best[0]}
     if detected is not None:
         records = [*map(_detected, detected)]
-        answer["detectedLanguage"] = records if asked.is_list else records[0]
+        answer["detectedLanguage"] = records if isinstance(asked.q, list) else records[0]
     if asked.alternatives:
         by_text = [
             [
@@ -306,7 +338,7 @@ def _answer(
             ]
             for place, first in enumerate(best)
         ]
-        answer["alternatives"] = by_text if asked.is_list else by_text[0]
+        answer["alternatives"] = by_text if isinstance(asked.q, list) else by_text[0]
     if untranslated:
         answer["untranslated"] = untranslated
     return answer

@@ -180,7 +180,7 @@ def read_body_of(kind: type[Body], body: bytes, limits: Limits) -> Body:
     try:
         request = kind.model_validate_json(body)
     except ValidationError as error:
-        raise _request_error(error) from None
+        raise request_error(error) from None
     _check_texts(request, limits)
     return request
 
@@ -202,7 +202,7 @@ def _check_texts(body: TextBody, limits: Limits) -> None:
 _SHOWN = 80
 
 
-def _request_error(error: ValidationError) -> RequestError:
+def request_error(error: ValidationError) -> RequestError:
     """The first fault; of what the client has sent only the names of keys."""
     fault = error.errors(include_url=False, include_input=False)[0]
     if fault["type"] == "json_invalid":
