@@ -76,8 +76,7 @@ def evaluate(
         precision: As `device`.
 
     Raises:
-        UsageError: A setting is wrong, there is no reference, or a loaded model is to have another device or
-            precision.
+        UsageError: A setting is wrong, or there is no reference.
         DataError: A text cannot be read, or the numbers of lines differ.
         ModelError: There is no such model, or it is damaged.
     """
@@ -122,8 +121,6 @@ def compare(
         UsageError, DataError, ModelError: As in `evaluate`.
     """
     systems = _by_name(systems)
-    if not 0 <= baseline < len(systems):
-        raise UsageError(f"baseline: there is no system {baseline}; they count from 0")
     paired = PairedTest(test, baseline, samples, seed)
     paired.check(len(systems))
     names = _several(metrics)
@@ -138,7 +135,7 @@ def _by_name(systems: Mapping[str, System] | Sequence[System]) -> Mapping[str, S
         raise UsageError(f"systems: {systems!r} is one", 'compare(["runs/base", "runs/other"])')
     named = {_name(system, number): system for number, system in enumerate(systems, 1)}
     if len(named) < len(systems):
-        raise UsageError("systems: one is there twice", "give them names: compare({'a': ..., 'b': ...})")
+        raise UsageError("systems: one is there twice", "give them names")
     return named
 
 
@@ -178,7 +175,8 @@ def _scored(
     paired: PairedTest | None,
 ) -> ScoreReport:
     read = {name: _read_system(system, name) for name, system in systems.items()}
-    references = [] if reference is None else [_text(*each) for each in _named_references(reference)]
+    several = reference if isinstance(reference, tuple) else () if reference is None else (reference,)
+    references = [_text(each, f"reference {number}") for number, each in enumerate(several, 1)]
     text = None if source is None else _text(source, "source")
     warn = logging.getLogger("deepwire").warning
     texts, references, text = texts_of(read.items(), references, text, settings, warn)
@@ -221,7 +219,7 @@ def texts_of(
         model_texts.require_one_direction(name for model in models for name in _names_of(model))
         for model in models:
             if not isinstance(model, str):
-                _require_settings_of(model, settings)
+                model.with_search(**settings.search.decoding)  # an impossible setting is found
         source, answer = (source, None) if source is not None else _test_set(models, settings)
         references = references or ([] if answer is None else list(answer.references))
         texts = [system for _, system in systems if isinstance(system, Text)]
@@ -286,11 +284,6 @@ def _names_of(system: ReadSystem) -> Sequence[str]:
     return (system,) if isinstance(system, str) else getattr(system, "names", ())
 
 
-def _named_references(reference: Lines | tuple[Lines, ...]) -> list[tuple[Lines, str]]:
-    several = reference if isinstance(reference, tuple) else (reference,)
-    return [(each, f"reference {number}") for number, each in enumerate(several, 1)]
-
-
 def _text(text: Lines, name: str) -> Text:
     if isinstance(text, str | PathLike):
         return read_text(Path(text))
@@ -316,15 +309,3 @@ def _translation(
     elif search.decoding:
         model = model.with_search(**search.decoding)
     return model_texts.translate(name, model, source, search.direction)
-
-
-def _require_settings_of(model: Translator, settings: EvaluationSettings) -> None:
-    """Check that a loaded model can translate as it is asked to."""
-    given = {"device": settings.search.device, "precision": settings.search.precision}
-    for name, value in given.items():
-        if value != "auto":
-            raise UsageError(
-                f"{name}: a loaded model keeps its own, so it cannot be {value!r}",
-                "give it to deepwire.load, or evaluate the model by its name",
-            )
-    model.with_search(**settings.search.decoding)
