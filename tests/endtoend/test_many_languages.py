@@ -305,7 +305,6 @@ def test_only_subwords_that_a_language_has(trained: Path) -> None:
     assert deepwire_command(*table, cwd=trained).returncode == 0
     for wrong, said in (
         ((*asked, "--shortlist"), "--seen and --shortlist are mutually"),
-        (("shortlist", "runs/many", "--seen", "--best", "3"), "--best says nothing"),
         (("translate", "runs/many", "--seen", "--to", "fr"), "does not know the language 'fr'"),
     ):
         refused = deepwire_command(*wrong, cwd=trained, stdin=mixed)

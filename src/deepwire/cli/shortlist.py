@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from deepwire.cli.line_by_line import ProgressLine, tell, warn
-from deepwire.cli.options import STDIO, Model, Quiet, Threads, specified, use_threads
-from deepwire.config.counts import parse_count
+from deepwire.cli.options import STDIO, Model, Quiet, Threads, use_threads
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,26 +18,12 @@ if TYPE_CHECKING:
 
     from deepwire.data.batches.token_store import TokenStore
     from deepwire.data.vocabulary import Vocabularies
-    from deepwire.decoding.shortlist import Shortlist
 
 Source = Annotated[Path | None, typer.Option("--source", "-s", help="Text. Default: that of the run.")]
 Target = Annotated[Path | None, typer.Option("--target", "-t", help="Its translation, line by line.")]
 To = Annotated[str | None, typer.Option(metavar="LANGUAGE", help="Target language. Default: each of them.")]
-Best = Annotated[
-    int | None, typer.Option(min=1, help="Most target subwords of a source subword. Default: 100.")
-]
-First = Annotated[
-    int | None, typer.Option(min=0, help="Frequent target subwords to have always. Default: 1000.")
-]
-PairCount = Annotated[
-    Any,
-    typer.Option(
-        "--pairs",
-        metavar="COUNT",
-        parser=parse_count,
-        help="Learn from so many sentence pairs at most. Default: 1M.",
-    ),
-]
+Best = Annotated[int, typer.Option(min=1, help="Most target subwords of a source subword.")]
+First = Annotated[int, typer.Option(min=0, help="Frequent target subwords to have always.")]
 Seen = Annotated[bool, typer.Option("--seen", help="Rather all subwords of the text, for translate --seen.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder. Default: in the run or model.")]
 
@@ -48,9 +33,8 @@ def shortlist(
     source: Source = None,
     target: Target = None,
     to: To = None,
-    best: Best = None,
-    first: First = None,
-    pairs: PairCount = None,
+    best: Best = 100,
+    first: First = 1000,
     seen: Seen = False,
     output: Output = None,
     threads: Threads = None,
@@ -79,12 +63,6 @@ def shortlist(
         learn_shortlist,
     )
 
-    given = specified(best=best, first=first, pairs=pairs)
-    for option in given if seen else ():
-        raise UsageError(f"--seen takes all subwords, so --{option} says nothing", "leave it out")
-    if pairs is not None and pairs < 1:
-        raise UsageError(f"--pairs must be at least 1, not {pairs}")
-    settings = LearningSettings(**given)  # type: ignore[arg-type]  # all are int
     use_threads(threads)
     folder = find_model(model)
     metadata = read_metadata(folder)
@@ -106,21 +84,11 @@ def shortlist(
         if seen:
             learned = learn_seen_shortlist(text, vocabularies, into, progress.count)
         else:
-            learned = learn_shortlist(text, vocabularies, into, settings, progress.count)
+            learned = learn_shortlist(text, vocabularies, into, LearningSettings(best, first), progress.count)
     (learned if others is None else others.joined(learned)).save(place)
     if not quiet:
-        tell(f"{_seen_in(learned) if seen else _likely(learned)}, in {time.monotonic() - begun:.1f} s")
+        tell(f"learned in {time.monotonic() - begun:.1f} s")
     print(place)
-
-
-def _likely(learned: Shortlist) -> str:
-    mean = sum(len(each.targets) / (len(each.offsets) - 1) for each in learned.tables.values())
-    return f"{mean / len(learned.tables):.1f} target subwords for each source subword"
-
-
-def _seen_in(learned: Shortlist) -> str:
-    counts = [f"{len(each.always):,}{f' in {name}' * bool(name)}" for name, each in learned.tables.items()]
-    return f"of {next(iter(learned.tables.values())).size:,} target subwords the text has {', '.join(counts)}"
 
 
 def _text(
