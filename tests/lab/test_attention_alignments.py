@@ -57,9 +57,6 @@ def test_the_best_head_is_named(
     sure, found, both, possible = 6, 8, 6, 6
     assert best[3] == pytest.approx(100 * (1 - (both + possible) / (found + sure)))
     assert "--alignment alignment.layer=2 alignment.head=2 alignment.step=reads" in finding.notes[0]
-    assert finding.notes[1].startswith(
-        "Without options alignments come from layer 1, head 1, in the step that writes"
-    )
     assert [row[0] for row in finding.tables[1].rows] == [1, 2]
     assert Attention(3, None, "writes").options == "--alignment alignment.layer=3 alignment.step=writes"
 

@@ -68,12 +68,15 @@ def test_gates_set_by_hand_are_found(make_model: ModelMaker, store: Store, text:
     assert any("forget gate 1: the cell of the unit below is kept" in note for note in found.notes)
 
 
-def test_padding_is_left_out(make_model: ModelMaker, store: Store, text: Text) -> None:
+def test_padding_is_left_out(
+    make_model: ModelMaker, store: Store, text: Text, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = make_model({"connection": "depth_lstm"}, {"connection": "depth_lstm"})
     name = store(model)
     subject, pairs = open_model(name), read_pairs(name, *text)
     together = list(batches(subject, pairs))
-    alone = list(batches(subject, pairs, tokens=1))
+    monkeypatch.setattr("deepwire.lab.subject.BATCH_TOKENS", 1)
+    alone = list(batches(subject, pairs))
     assert (len(together), len(alone)) == (1, 3)
     one, other = (observe(subject.loaded.model, read) for read in (together, alone))
     for first, second in zip(one, other, strict=True):

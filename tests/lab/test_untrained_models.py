@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from deepwire.lab.subject import open_untrained
+from deepwire.lab.subject import open_untrained, untrained_model
 from deepwire.model.connections.admin import Admin
 from deepwire.model.connections.scaled_post_norm import BranchNorm
 
@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 def test_a_connection_that_changes_with_the_updates_is_as_in_the_first(corpus: Path) -> None:
     connection = "model.encoder.connection={type: branch_norm, updates: 40}"
     run = open_untrained(str(corpus / "small.yaml"), [connection, f"data.prepared={corpus / 'prepared'}"])
-    begun = run.model(1, CPU).encoder.connection
+    begun = untrained_model(run, 1, CPU).encoder.connection
     assert isinstance(begun, BranchNorm)
     assert begun.factor.item() == pytest.approx(1 / 40)
 
@@ -26,7 +26,7 @@ def test_admin_begins_with_what_a_batch_shows(corpus: Path) -> None:
     run = open_untrained(str(corpus / "small.yaml"), settings)
     found = []
     for seed in (1, 1, 2):
-        connection = run.model(seed, CPU).encoder.connection
+        connection = untrained_model(run, seed, CPU).encoder.connection
         assert isinstance(connection, Admin)
         found.append([scale[0].item() for scale in connection.scales])
     assert found[0][0] == 1

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from deepwire.data.subwords.text_tokens import TextTokens
 from deepwire.decoding.alignment import STEPS, AlignedPair, Attention, Step, attention_to_source, best_links
-from deepwire.decoding.decoding_config import AlignmentConfig, DecodingConfig
 from deepwire.decoding.model_inputs import LanguageSelector, batches_by_length
 from deepwire.decoding.model_loading import languages_of
 from deepwire.decoding.text_alignment import TextAlignment
@@ -64,10 +63,10 @@ def analyse_alignment(
         "the possible gold links. Each subword of the target is linked to the subword of the source with the "
         "largest weight, in the step that reads it or in the one that writes it.",
         tables=[_best_table(counts, ranked[:5]), *(_table(counts, step) for step in STEPS)],
-        notes=_notes(subject, counts, ranked[0]),
+        notes=[_note(model, counts, ranked[0])],
         provenance=provenance(
             [subject.source],
-            [pairs.read, f"{gold}, {sum(len(each.sure) for each in known):,} sure links"],
+            [pairs.description, f"{gold}, {sum(len(each.sure) for each in known):,} sure links"],
         ),
     )
 
@@ -158,27 +157,9 @@ def _table(counts: dict[Attention, AlignmentCounts], step: Step) -> Table:
     )
 
 
-def _notes(subject: AnalysedModel, counts: dict[Attention, AlignmentCounts], best: Attention) -> list[str]:
-    notes = [
-        f"Best: {_described(best, counts)}. Choose it by: deepwire translate {subject.name} {best.options}"
-    ]
-    used = _configured(subject, sorted({choice.layer for choice in counts}))
-    if used != best and used in counts:
-        notes.append(f"Without options alignments come from {_described(used, counts)}.")
-    return notes
-
-
-def _described(choice: Attention, counts: dict[Attention, AlignmentCounts]) -> str:
-    head = "the mean of all heads" if choice.head is None else f"head {choice.head}"
-    rate = 100 * counts[choice].error_rate
-    return f"layer {choice.layer}, {head}, in the step that {choice.step}: AER {rate:.1f} %"
-
-
-def _configured(subject: AnalysedModel, layers: Sequence[int]) -> Attention:
-    """The attention that the model uses by itself."""
-    stored = subject.loaded.metadata.get("decoding")
-    config = AlignmentConfig()
-    if isinstance(stored, dict) and isinstance(stored.get("alignment"), dict):
-        config = DecodingConfig.model_validate({"alignment": stored["alignment"]}).alignment
-    layer = layers[0] if config.layer is None else config.layer
-    return Attention(layer, config.head, config.step)
+def _note(name: str, counts: dict[Attention, AlignmentCounts], best: Attention) -> str:
+    head = "the mean of all heads" if best.head is None else f"head {best.head}"
+    return (
+        f"Best: layer {best.layer}, {head}, in the step that {best.step}: AER "
+        f"{100 * counts[best].error_rate:.1f} %. Choose it by: deepwire translate {name} {best.options}"
+    )

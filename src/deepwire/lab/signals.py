@@ -38,6 +38,7 @@ from deepwire.lab.subject import (
     run_of,
     source_of,
     training_text,
+    untrained_model,
 )
 from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
 from deepwire.model.context import Context
@@ -360,14 +361,14 @@ class _Subject:
 
 
 def _untrained(name: str, overrides: Sequence[str], seeds: int, device: torch.device) -> _Subject:
-    run = open_untrained(name, overrides)
-    first = run.text.config.seed
-    last = first + seeds - 1
+    text = open_untrained(name, overrides)
+    last = text.config.seed + seeds - 1
+    drawn = range(text.config.seed, last + 1)
     return _Subject(
-        f"First forward pass of {run.description}, untrained",
-        run.text,
-        (run.model(seed, device) for seed in range(first, last + 1)),
-        settings={"seeds": f"{first} to {last}" if last > first else str(first)},
+        f"First forward pass of {' '.join((name, *overrides))}, untrained",
+        text,
+        (untrained_model(text, seed, device) for seed in drawn),
+        settings={"seeds": f"{drawn[0]} to {last}" if seeds > 1 else str(last)},
     )
 
 

@@ -8,9 +8,7 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-import torch
 
-from deepwire.config.counts import counted
 from deepwire.errors import DataError, LogFn, UsageError
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import script_without_spaces
@@ -36,15 +34,11 @@ def text_lengths(lines: Sequence[str], unit: LengthUnit) -> list[int]:
 
 @dataclass(frozen=True)
 class Bucket:
-    """Sentences (`rows`, from 0) whose source is `low` to `high` long; None: no upper end.
-
-    `length` is that of the source of all of them.
-    """
+    """Sentences (`rows`, from 0) whose source is `low` to `high` long; None: no upper end."""
 
     low: int
     high: int | None
     rows: tuple[int, ...]
-    length: int
 
     @property
     def name(self) -> str:
@@ -60,17 +54,13 @@ class LengthScore:
 
     Attributes:
         bleu: BLEU of the bucket by itself, with the 95 % interval of bootstrap resamples.
-        sentences_per_second: Translated sentences; the best of the rounds.
-        output_per_second: Words of the output, or characters where it has no spaces between words.
-        output_ratio: Length of the output over that of the reference.
+        speed: Translated sentences a second; the best of the rounds.
     """
 
     bucket: Bucket
     bleu: float
     range: Interval
-    sentences_per_second: float
-    output_per_second: float
-    output_ratio: float
+    speed: float
 
 
 def equal_bounds(lengths: Sequence[int], buckets: int) -> list[int]:
@@ -102,7 +92,7 @@ def cut(lengths: Sequence[int], bounds: Sequence[int]) -> list[Bucket]:
             row for row, length in enumerate(lengths) if low <= length and (high is None or length <= high)
         )
         if rows:
-            buckets.append(Bucket(low, high, rows, sum(lengths[row] for row in rows)))
+            buckets.append(Bucket(low, high, rows))
     if not buckets:
         raise DataError("no line of the source has a word")
     return buckets
@@ -128,26 +118,22 @@ def length_scores(
                 own_seconds[place] = min(own_seconds[place], done.seconds)
                 own_outputs[place] = done.lines
             tell(f"{scorer.name}: round {number + 1} of {rounds}")
-    unit = unit_of(reference.lines)
     answers = [reference.only(bucket.rows) for bucket in buckets]
     return [
-        [_score(scorer.metric, *each, unit) for each in zip(buckets, lines, answers, took, strict=True)]
+        [_score(scorer.metric, *each) for each in zip(buckets, lines, answers, took, strict=True)]
         for scorer, lines, took in zip(scorers, outputs, seconds, strict=True)
     ]
 
 
 def _score(
-    metric: Metric, bucket: Bucket, lines: Sequence[str], reference: Text, seconds: float, unit: LengthUnit
+    metric: Metric, bucket: Bucket, lines: Sequence[str], reference: Text, seconds: float
 ) -> LengthScore:
     statistics = metric.statistics(lines, reference.answers)
-    length = sum(text_lengths(lines, unit))
     return LengthScore(
         bucket,
         bleu=float(metric.values(np.sum(statistics, axis=0))),
         range=interval(resampled_scores(metric, (statistics,), samples=SAMPLES)[0]),
-        sentences_per_second=len(lines) / seconds,
-        output_per_second=length / seconds,
-        output_ratio=length / max(1, sum(text_lengths(reference.lines, unit))),
+        speed=len(lines) / seconds,
     )
 
 
@@ -158,29 +144,30 @@ def source_length_finding(
     names = [scorer.name for scorer in scorers]
     scores_of = list(zip(names, length_scores(scorers, buckets, rounds, tell), strict=True))
     first = scorers[0]
-    unit, unit_out = unit_of(first.pairs.source.lines), unit_of(first.pairs.reference.lines)
+    unit = unit_of(first.pairs.source.lines)
     x = Axis(label="length of the source", unit=unit)
     categories = [bucket.name for bucket in buckets]
-    ranges = f"hold 95 % of {SAMPLES} bootstrap resamples of the part."
-    settings, threads = first.settings, counted(torch.get_num_threads(), "CPU thread")
+    columns = [f"source {unit}", "sentences", "BLEU .2", "from .2", "to .2", "speed [sentences/s] .1"]
+    rows = [
+        (name, score.bucket.name, len(score.bucket.rows), score.bleu, *_ends(score), score.speed)
+        for name, scores in scores_of
+        for score in scores
+    ]
     return Finding(
         analysis="length",
         title="BLEU and decoding speed by length of the source",
         measured=(
             f"The text is cut by the number of source {unit}, and each part translated and scored alone. "
             f"Speed is that of the fastest of {rounds} translations of a part, after {WARM_UP} sentences to "
-            "warm up and without loading the model; models and parts take turns. Ranges of BLEU "
-            f"{ranges}"
+            "warm up and without loading the model; models and parts take turns. Ranges of BLEU hold 95 % "
+            f"of {SAMPLES} bootstrap resamples of the part. Parts with few sentences vary much, and the BLEU "
+            "of the whole text is not their mean."
         ),
-        tables=[
-            _buckets_table(buckets, unit),
-            _scores_table(scores_of, unit, unit_out),
-        ],
+        tables=[Table(title="Each model on each part", columns=["model", *columns], rows=rows)],
         figures=[
             BarChart(
                 name="bleu",
                 title="BLEU by source length",
-                caption=f"Ranges {ranges}",
                 x=x,
                 y="BLEU",
                 categories=categories,
@@ -189,63 +176,23 @@ def source_length_finding(
             BarChart(
                 name="speed",
                 title="Decoding speed by source length",
-                caption=f"Beam {settings['beam']}, {settings['device']}, {threads}; the fastest of {rounds} "
-                "rounds.",
                 x=x,
                 y="speed [sentences/s]",
                 categories=categories,
-                series=[
-                    Series(name=name, y=[score.sentences_per_second for score in scores])
-                    for name, scores in scores_of
-                ],
+                series=[Series(name=name, y=[score.speed for score in scores]) for name, scores in scores_of],
             ),
         ],
-        notes=(
-            "BLEU of a part is corpus BLEU of that part; parts with few sentences vary much, as their ranges "
-            "show, and the BLEU of the whole text is not their mean.",
-        ),
         provenance=provenance(
             [scorer.source for scorer in scorers], (first.pairs.description,), first.settings
         ),
     )
 
 
-def _buckets_table(buckets: Sequence[Bucket], unit: LengthUnit) -> Table:
-    columns = [f"source {unit}", "sentences", f"mean length [{unit}] .1"]
-    rows = [(bucket.name, len(bucket.rows), bucket.length / len(bucket.rows)) for bucket in buckets]
-    return Table(title="The parts of the text", columns=columns, rows=rows)
-
-
-def _scores_table(
-    scores_of: Sequence[tuple[str, list[LengthScore]]], unit: LengthUnit, output_unit: LengthUnit
-) -> Table:
-    columns = ["model", f"source {unit}", "BLEU .2", "from .2", "to .2", "speed [sentences/s] .1"]
-    return Table(
-        title="Each model on each part",
-        columns=[*columns, f"output [{output_unit}/s] .0", "output over reference .3"],
-        rows=[
-            (
-                name,
-                score.bucket.name,
-                score.bleu,
-                score.range.low,
-                score.range.high,
-                score.sentences_per_second,
-                score.output_per_second,
-                score.output_ratio,
-            )
-            for name, scores in scores_of
-            for score in scores
-        ],
-    )
+def _ends(score: LengthScore) -> tuple[float, float]:
+    """The range of BLEU, with BLEU in it: resamples of very few sentences may all lie on one side."""
+    return min(score.bleu, score.range.low), max(score.bleu, score.range.high)
 
 
 def _bleu(name: str, scores: Sequence[LengthScore]) -> Series:
-    """BLEU of each part with its range."""
-    return Series(
-        name=name,
-        y=[score.bleu for score in scores],
-        # Resamples of very few sentences may all lie on one side of the score.
-        low=[min(score.bleu, score.range.low) for score in scores],
-        high=[max(score.bleu, score.range.high) for score in scores],
-    )
+    low, high = zip(*map(_ends, scores), strict=True)
+    return Series(name=name, y=[score.bleu for score in scores], low=low, high=high)

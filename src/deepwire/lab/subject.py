@@ -18,7 +18,7 @@ from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import LoadedModel, load_model, read_metadata
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream
-from deepwire.data.data_config import CorpusConfig, DataConfig, TextConfig, Unit
+from deepwire.data.data_config import TextConfig, Unit
 from deepwire.data.languages import Direction
 from deepwire.data.prepare.build import Progress
 from deepwire.data.prepare.packing import document_ids, documents_of
@@ -140,13 +140,6 @@ class ParallelText:
         rows = range(len(self.source.lines))[:limit]
         return ParallelText(self.source.only(rows), self.reference.only(rows))
 
-    @property
-    def read(self) -> str:
-        """The description of what `batches` gives."""
-        pairs = zip(self.source.lines, self.reference.lines, strict=True)
-        empty = sum(not (source.strip() and reference.strip()) for source, reference in pairs)
-        return self.description + (f", {empty:,} of them left out, with an empty side" if empty else "")
-
 
 def read_pairs(
     model: str,
@@ -205,16 +198,10 @@ class PairBatch:
     languages: Tensor | None = None
 
 
-def batches(
-    subject: AnalysedModel, pairs: ParallelText, tokens: int = BATCH_TOKENS, *, to: str = ""
-) -> Iterator[PairBatch]:
+def batches(subject: AnalysedModel, pairs: ParallelText, *, to: str = "") -> Iterator[PairBatch]:
     """The pairs as the model reads them in training, longest first; pairs with an empty side are left out.
 
-    Args:
-        subject: The model.
-        pairs: Raw text.
-        tokens: Padded target subwords of a batch.
-        to: The language of the references, for a model of several directions.
+    `to` is the language of the references, for a model of several directions.
 
     Raises:
         UsageError: The model has several directions and does not know to which, or does not know `to`.
@@ -234,7 +221,7 @@ def batches(
         raise DataError(f"{pairs.description}: no pair has words on both sides")
     device = next(subject.loaded.model.parameters()).device
     lengths = [max(len(sources[row]), len(targets[row])) + 1 for row in full]
-    for batch in batches_by_length(lengths, tokens):
+    for batch in batches_by_length(lengths, BATCH_TOKENS):
         rows = tuple(full[index] for index in batch)
         yield PairBatch(
             pad_batch([[*head, *sources[row], EOS] for row in rows], device),
@@ -263,15 +250,10 @@ def text_of_model(name: str) -> Unit | None:
     """The unit of the documents of a language model; None: the model translates.
 
     Raises:
-        ModelError: There is no such model, or its description is damaged.
+        ModelError: There is no such model.
     """
     text = read_metadata(find_model(name)).get("text")
-    if text is None:
-        return None
-    try:
-        return TextConfig.model_validate(text).unit
-    except ValidationError as error:
-        raise ModelError(f"{name}: stored description of its text: {error.errors()[0]['msg']}") from error
+    return None if text is None else TextConfig.model_validate(text).unit
 
 
 def read_documents(model: str, file: Path | None, limit: int | None) -> DocumentText:
@@ -295,24 +277,16 @@ def read_documents(model: str, file: Path | None, limit: int | None) -> Document
 
 
 def _test_lines(model: str) -> tuple[str, list[str]]:
-    try:
-        data = data_section(model)
-    except UsageError as error:
-        raise UsageError(error.message, "give the text: --reference FILE") from None
+    data = data_section(model)
     if not data.test:
         raise UsageError(f"{model}: the run file names no data.test", "give the text: --reference FILE")
-    return data.test[0].label, _lines(data.test[0], data)
-
-
-def _lines(corpus: CorpusConfig, data: DataConfig) -> list[str]:
+    corpus = data.test[0]
     lines = []
     for pair in read_corpus(corpus, data):
         if pair.fault:
-            raise DataError(
-                f"{corpus.label}:{pair.line}: the line cannot be used ({pair.fault})", "repair it"
-            )
+            raise DataError(f"{corpus.label}:{pair.line}: the line cannot be used ({pair.fault})")
         lines.append(pair.target)
-    return lines
+    return corpus.label, lines
 
 
 def document_batches(subject: AnalysedModel, text: DocumentText) -> Iterator[PairBatch]:
@@ -375,7 +349,7 @@ def text_for(
         return ReadText(documents.description, False, partial(document_batches, subject, documents))
     to = selected_target(subject.name, direction)
     pairs = read_pairs(subject.name, source, reference, sentences, direction)
-    return ReadText(pairs.read, True, partial(batches, subject, pairs, to=to))
+    return ReadText(pairs.description, True, partial(batches, subject, pairs, to=to))
 
 
 def refuse_source(source: Path | None, direction: object) -> None:
@@ -466,36 +440,7 @@ def _run_file(run: RunDirectory) -> RunFile:
         raise ModelError(f"{run.resolved_config}: {where}: {first['msg']}") from error
 
 
-@dataclass(frozen=True)
-class UntrainedRun:
-    """A run that has not begun, as the user named it, with the settings that the user changed, as typed."""
-
-    name: str
-    text: TrainingText
-    changes: tuple[str, ...] = ()
-
-    def model(self, seed: int, device: torch.device) -> TranslationModel:
-        """The model that training with this seed begins with."""
-        source, target, languages = self.text.prepared.model_sizes
-        with own_random_numbers(device):
-            seed_random_numbers(seed, device)
-            built = build_model(self.text.config.model, source, target, languages=languages)
-            built.to(device)
-            if built.needs_profile:
-                tokens = self.text.config.training.batch_tokens
-                with closing(self.text.updates(device, batch_tokens=tokens, seed=seed)) as updates:
-                    batch = next(updates).batches[0]
-                built.profile(batch.source, batch.target_input, languages=batch.languages)
-            built.begin_update(1)
-        return built
-
-    @property
-    def description(self) -> str:
-        """The run with its changes, for titles and the provenance of a finding."""
-        return " ".join((self.name, *self.changes))
-
-
-def open_untrained(name: str, overrides: Sequence[str] = ()) -> UntrainedRun:
+def open_untrained(name: str, overrides: Sequence[str] = ()) -> TrainingText:
     """Read a run file or recipe, and prepare its text where that was not done before.
 
     Raises:
@@ -503,5 +448,20 @@ def open_untrained(name: str, overrides: Sequence[str] = ()) -> UntrainedRun:
         DataError, ResourceError: As `deepwire.data.prepare.prepared.prepare`.
     """
     config = load_run_file(name, overrides).config
-    prepared = prepare(config.data, seed=config.seed)
-    return UntrainedRun(name, TrainingText(config, prepared), tuple(overrides))
+    return TrainingText(config, prepare(config.data, seed=config.seed))
+
+
+def untrained_model(text: TrainingText, seed: int, device: torch.device) -> TranslationModel:
+    """The model that training with this seed begins with."""
+    source, target, languages = text.prepared.model_sizes
+    with own_random_numbers(device):
+        seed_random_numbers(seed, device)
+        built = build_model(text.config.model, source, target, languages=languages)
+        built.to(device)
+        if built.needs_profile:
+            tokens = text.config.training.batch_tokens
+            with closing(text.updates(device, batch_tokens=tokens, seed=seed)) as updates:
+                batch = next(updates).batches[0]
+            built.profile(batch.source, batch.target_input, languages=batch.languages)
+        built.begin_update(1)
+    return built
