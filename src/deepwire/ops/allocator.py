@@ -68,12 +68,15 @@ class Surplus:
 
 
 def resident_memory() -> int:
-    """Bytes of this process that are in memory; 0 where the system does not say (only Linux does)."""
+    """Bytes of this process that are in memory; 0 where the system does not say (only Linux does).
+
+    Without pages of files, such as those of a corpus: the system takes them back when it needs room.
+    """
     try:
-        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+        _, pages, of_files, *_ = map(int, Path("/proc/self/statm").read_text(encoding="ascii").split())
     except OSError:
         return 0
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    return (pages - of_files) * os.sysconf("SC_PAGE_SIZE")
 
 
 def give_memory_back() -> bool:

@@ -75,27 +75,6 @@ def test_taken_sentences_are_those_asked_for(
     assert taken.gather(again)[0].tolist() == side.gather(lines[::-1])[0].tolist()
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs the counts of Linux")
-def test_what_was_read_does_not_stay_resident(tmp_path: Path) -> None:
-    sentences = [((list(range(4, 99)), ""), ([4], ""))] * 40_000
-    side = TokenStore(write(tmp_path / "s", sentences)).source_side
-
-    def resident() -> int:
-        """KiB of the files of the store."""
-        found, mapped = 0, False
-        for line in Path("/proc/self/smaps").read_text().splitlines():
-            if line.startswith("Rss:"):
-                found += mapped * int(line.split()[1])
-            elif "-" in line.split()[0]:
-                mapped = str(tmp_path) in line
-        return found
-
-    side.take(np.arange(40_000))
-    assert resident() < 1000
-    assert side.gather(np.arange(40_000))[1].tolist() == [95] * 40_000
-    assert resident() > 5000
-
-
 def test_an_unfinished_store_is_refused(tmp_path: Path) -> None:
     with StoreWriter(tmp_path / "s", 10, 10) as writer:
         writer.add(TokenBlock.of([[4]], ["a"]), TokenBlock.of([[4]], ["a"]))

@@ -40,8 +40,6 @@ _SMALLEST_WINDOW = (100_000, 4_000)
 _LARGEST_WINDOW = 1_000_000
 _BATCHES_IN_WINDOW = (500, 50)
 """Without and with random segmentation."""
-_LINES_AT_ONCE = 256
-"""Lines that are segmented between two times of giving back pages of the store."""
 _UPDATES_IN_WINDOW = 20
 """With fewer, the last update of a window, which takes what is left, would matter."""
 
@@ -269,7 +267,7 @@ def _sampled_side(
     """Random segmentations of some lines of a side; contexts stay as they are stored."""
     side = sentences.side if isinstance(sentences, ContextSide) else sentences
     rows: list[Sequence[int]] = [()] * len(lines)
-    for done, place in enumerate(np.argsort(lines).tolist(), 1):
+    for place in np.argsort(lines).tolist():  # the store is read from its beginning to its end
         line = int(lines[place])
         subwords = vocabulary.sample(side.text(line), seed_of(first + place), strength)
         # A model may have positions for the longest stored sentence and no more.
@@ -278,8 +276,6 @@ def _sampled_side(
         rows[place] = (
             [*sentences.in_front(line), *subwords] if isinstance(sentences, ContextSide) else subwords
         )
-        if done % _LINES_AT_ONCE == 0 or done == len(lines):
-            side.release()
     return Sentences.of(rows)
 
 

@@ -21,9 +21,6 @@ from deepwire.errors import DataError
 if TYPE_CHECKING:
     from deepwire.data.vocabulary import Vocabularies, Vocabulary
 
-_AT_ONCE = 16384
-"""Sentences whose lengths are read between two times of giving pages back."""
-
 
 class ContextSide:
     """Sentences with as many of the latest previous ones as fit, each with the separator behind it.
@@ -44,14 +41,9 @@ class ContextSide:
 
     def take_lengths(self, lines: Integers) -> Integers:
         """Tokens of some sentences with their contexts, and separators."""
-        lengths = np.empty(len(lines), np.int64)
-        for first in range(0, len(lines), _AT_ONCE):
-            stretch = slice(first, first + _AT_ONCE)
-            chain, taken = self._chain(lines[stretch])
-            with_separators = np.where(taken, self._lengths(chain) + 1, 0)
-            lengths[stretch] = with_separators.sum(0) - 1  # a sentence has no separator behind itself
-            self.side.release()
-        return lengths
+        chain, taken = self._chain(lines)
+        lengths: Integers = np.where(taken, self._lengths(chain) + 1, 0).sum(0)
+        return lengths - 1  # a sentence has no separator behind itself
 
     def take(self, lines: Integers) -> Sentences:
         """Copies some sentences with their contexts into memory: number i of the result is `lines[i]`."""

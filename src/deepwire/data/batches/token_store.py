@@ -7,7 +7,7 @@ import os
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -28,9 +28,8 @@ HEADER = "store.json"
 _SIDE_FILES = ("tokens", "lengths", "offsets", "text", "text_offsets")
 _DIRECTIONS, _LINES, _PREVIOUS = "pair.directions", "pair.lines", "pair.previous"
 _LINKS, _LINK_OFFSETS = "pair.links", "pair.link_offsets"
-_AT_ONCE, _LENGTHS_AT_ONCE = 2048, 16384
-"""Sentences that are copied between two times of giving pages back."""
-_CHECKED_AT_ONCE = 1 << 20
+_AT_ONCE = 2048
+"""Sentences that are gathered at once: in between they take several times their room."""
 
 
 class Links(NamedTuple):
@@ -229,7 +228,7 @@ class StoreWriter:
             header.links += int(links.sizes.sum())
 
     def _write(self, name: str, values: NDArray[np.generic] | bytes) -> None:
-        data = values if isinstance(values, bytes) else values.tobytes()
+        data = values if isinstance(values, bytes) else np.ascontiguousarray(values).data
         self._files[name].write(data)
         self._header.crc32[name] = zlib.crc32(data, self._header.crc32.get(name, 0))
 
@@ -241,8 +240,7 @@ class StoreWriter:
             previous: Likewise `[sentences]`, the sentence in front of each in its document; -1: none.
         """
         if previous is not None:
-            for start in range(0, len(previous), _LENGTHS_AT_ONCE):
-                self._write(_PREVIOUS, previous[start : start + _LENGTHS_AT_ONCE].astype("<i8", copy=False))
+            self._write(_PREVIOUS, previous.astype("<i8", copy=False))
             self._header.pairs = pairs
         for file in self._files.values():
             file.flush()
@@ -296,28 +294,20 @@ class StoreSide(Sentences):
         text_offsets: `[sentences + 1]`: where each begins in them.
         vocabulary: Entries of the vocabulary that the tokens are numbers of.
         longest: Tokens of the longest sentence.
-        maps: The maps of the files of the arrays.
     """
 
     text_bytes: Integers
     text_offsets: Integers
     vocabulary: int
     longest: int
-    maps: Sequence[mmap.mmap] = field(repr=False)
 
     def take_lengths(self, lines: Integers) -> Integers:
-        """Copies the lengths of some sentences; see `take`."""
-        lengths = np.empty(len(lines), self.lengths.dtype)
-        for first in range(0, len(lines), _LENGTHS_AT_ONCE):
-            stretch = slice(first, first + _LENGTHS_AT_ONCE)
-            lengths[stretch] = self.lengths[lines[stretch]]
-            self.release()
-        return lengths
+        """Copies the lengths of some sentences."""
+        return self.lengths[lines]
 
     def take(self, lines: Integers) -> Sentences:
         """Copies some sentences into memory: number i of the result is sentence `lines[i]`.
 
-        Pages that were read are given back on the way, so what is resident does not grow with the store.
         Ascending lines are read fastest: the files are gone through once.
         """
         tokens, lengths = [self.tokens[:0]], [self.lengths[:0]]
@@ -325,25 +315,14 @@ class StoreSide(Sentences):
             chunk, sizes = self.gather(lines[first : first + _AT_ONCE])
             tokens.append(chunk.astype(self.tokens.dtype))
             lengths.append(sizes.astype(self.lengths.dtype))
-            self.release()
         joined = np.concatenate(lengths)
         offsets = np.cumsum(joined, dtype=np.int64) - joined
         return Sentences(np.concatenate(tokens), joined, offsets)
-
-    def release(self) -> None:
-        """Gives back the pages that were read; they stay in the system's cache as long as it has room."""
-        for mapped in self.maps:
-            _release(mapped)
 
     def text(self, line: int) -> str:
         """The raw line."""
         start, stop = self.text_offsets[line : line + 2].tolist()
         return self.text_bytes[start:stop].tobytes().decode()
-
-
-def _release(mapped: mmap.mmap) -> None:
-    if hasattr(mmap, "MADV_DONTNEED"):
-        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class TokenStore:
@@ -398,10 +377,7 @@ class TokenStore:
     def _side(self, side: str, header: _SideHeader) -> StoreSide:
         names = [f"{side}.{name}" for name in _SIDE_FILES]
         tokens, lengths, offsets, text, text_offsets = (self._arrays[name] for name in names)
-        maps = [self._maps[name] for name in names if name in self._maps]
-        return StoreSide(
-            tokens, lengths, offsets, text, text_offsets, header.vocabulary, header.longest, maps
-        )
+        return StoreSide(tokens, lengths, offsets, text, text_offsets, header.vocabulary, header.longest)
 
     @property
     def nbytes(self) -> int:
@@ -411,12 +387,9 @@ class TokenStore:
     def check(self) -> None:
         """Compares all files with their checksums; a DataError where one is damaged."""
         for name, mapped in self._maps.items():
-            found = 0
-            for start in range(0, len(mapped), _CHECKED_AT_ONCE):
-                found = zlib.crc32(mapped[start : start + _CHECKED_AT_ONCE], found)
+            found = zlib.crc32(mapped)
             if found != self._sums.get(name, found):
                 raise DataError(f"{self.folder / name}: damaged: it is not what was written")
-            _release(mapped)
 
     def __len__(self) -> int:
         return self._pairs
