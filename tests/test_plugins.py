@@ -36,7 +36,6 @@ from deepwire.model.meta_init import meta_model
 from deepwire.model.stack_spec import StackSpec
 from deepwire.model.translation_model import TranslationModel
 from deepwire.runfile import LoadedRunFile, load_run_file
-from deepwire.testing import check_connection
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "plugin"
 PLACE = "deepwire_example.highway.HighwayConfig"
@@ -412,32 +411,6 @@ def test_a_part_may_look_at_values_while_it_is_built(tmp_path: Path) -> None:
     mistaken = LookingConfig(mistaken=True)
     with pytest.raises(KeyError, match="mistaken"):
         meta_model(ModelConfig(encoder={"connection": mistaken}), 20, 20)
-
-
-@pytest.mark.parametrize("form", ["parameter", "buffer"])
-def test_complex_numbers_are_refused(form: str) -> None:
-    """Optimizers, averages and number formats take real ones; the check of a plugin finds it, too."""
-
-    class TurningConfig(PreNormConfig):
-        type: Literal["turning"] = "turning"  # type: ignore[assignment]
-
-        def build(self, spec: StackSpec) -> Connection:
-            part = PreNorm(self, spec)
-            turn = torch.ones(spec.dim // 2, dtype=torch.complex64)
-            if form == "parameter":
-                part.turn = nn.Parameter(turn)
-            else:
-                part.register_buffer("turn", turn)
-            return part
-
-    message = (
-        r"encoder\.connection turning: turn has complex numbers \(complex64\), and models real ones alone"
-    )
-    with pytest.raises(ModelError, match=f"^{message}") as raised:
-        deepwire.build({**SHAPE, "encoder": {"layers": 1, "connection": TurningConfig()}}, 20)
-    assert raised.value.hint == "keep real and imaginary parts, and join them with torch.view_as_complex"
-    with pytest.raises(AssertionError, match=message):
-        check_connection(TurningConfig())
 
 
 class Hits(Metric):

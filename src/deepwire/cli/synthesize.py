@@ -23,7 +23,7 @@ from deepwire.io.output import check_output
 
 if TYPE_CHECKING:
     from deepwire.api.model import Model
-    from deepwire.decoding.resumable_parts import LineCounts, SyntheticCorpus
+    from deepwire.decoding.resumable_parts import SyntheticCorpus
     from deepwire.distributed.process_group import ProcessGroup
 
 SourceText = Annotated[Path, typer.Option("--source", "--input", "-i", help="Source of the training text.")]
@@ -170,7 +170,7 @@ def _synthesize(
     quiet: bool,
 ) -> None:
     """Translate in all processes that torchrun has started; what an interrupted call has done stays done."""
-    from deepwire.decoding.resumable_parts import check_tag, finished_counts, synthesize
+    from deepwire.decoding.resumable_parts import check_tag, finished_lines, synthesize
     from deepwire.decoding.translation_io import read_text
     from deepwire.distributed.launch import join_process_group
     from deepwire.evaluation.texts import metadata
@@ -191,13 +191,13 @@ def _synthesize(
             "tag": tag,
             "direction": where.direction(stored),
         }
-        counts = finished_counts(corpus, job) if processes.main else None
-        if processes.broadcast_value(counts is not None):
-            if counts is not None and not quiet:
-                print(f"nothing to do: {corpus.made} is there, {_said(counts)}", file=sys.stderr)
+        lines = finished_lines(corpus, job) if processes.main else None
+        if processes.broadcast_value(lines is not None):
+            if lines is not None and not quiet:
+                print(f"nothing to do: {corpus.made} is there, {counted(lines, 'line')}", file=sys.stderr)
             return
         tell = lru_cache(warn if processes.main else lambda _: None)  # once, though the text is read twice
-        counts = synthesize(
+        lines = synthesize(
             translator,
             corpus,
             lambda: read_text(where.text, tell),
@@ -206,8 +206,8 @@ def _synthesize(
             tag=tag,
             direction=where.direction(stored),
         )
-        if counts is not None and not quiet:
-            print(f"{_said(counts)}, in {time.monotonic() - begun:.1f} s", file=sys.stderr)
+        if lines is not None and not quiet:
+            print(f"{counted(lines, 'line')}, in {time.monotonic() - begun:.1f} s", file=sys.stderr)
             print(f"next: data.train={corpus.prefix} in a run file; how it was made: {corpus.provenance}")
 
 
@@ -241,14 +241,3 @@ def _load(
     products = formats.get("products", torch.get_float32_matmul_precision())
     products = set_fp32_matmul("medium" if products == "medium" else "highest")
     return model, {"precision": precision, "products": products}
-
-
-def _said(counts: LineCounts) -> str:
-    odd = {
-        "empty": counts.empty,
-        "with an empty translation": counts.untranslated,
-        "that the translation repeats": counts.copied,
-    }
-    return ", ".join(
-        [counted(counts.lines, "line"), *(f"{count:,} {kind}" for kind, count in odd.items() if count)]
-    )

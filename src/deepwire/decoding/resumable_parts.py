@@ -16,12 +16,11 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TextIO, TypeVar, cast
 
-from deepwire.data.text.pairs import is_blank
 from deepwire.decoding.document_context import require_no_context
 from deepwire.decoding.translator import Translator
 from deepwire.distributed.process_group import ProcessGroup
@@ -202,30 +201,6 @@ class SyntheticCorpus:
         return Path(f"{self.prefix}.json")
 
 
-@dataclass
-class LineCounts:
-    """Counts of a corpus; every line of the text is in it, whatever became of it.
-
-    Attributes:
-        lines: Pairs.
-        empty: Lines of the text without a word; their translations are empty.
-        untranslated: Other lines whose translation is empty.
-        copied: Translations that repeat their line.
-    """
-
-    lines: int = 0
-    empty: int = 0
-    untranslated: int = 0
-    copied: int = 0
-
-    def count(self, text: str, made: str) -> None:
-        """Take note of a pair."""
-        self.lines += 1
-        self.empty += is_blank(text)
-        self.untranslated += not is_blank(text) and is_blank(made)
-        self.copied += not is_blank(text) and made == text
-
-
 def check_tag(tag: str) -> str:
     """The tag without spaces around it."""
     tag = tag.strip()
@@ -243,8 +218,8 @@ def recorded_job(corpus: SyntheticCorpus) -> dict[str, object]:
     return job if isinstance(job, dict) else {}
 
 
-def finished_counts(corpus: SyntheticCorpus, job: Mapping[str, object]) -> LineCounts | None:
-    """The counts of an earlier call of the same job; None if there is something left to do."""
+def finished_lines(corpus: SyntheticCorpus, job: Mapping[str, object]) -> int | None:
+    """The lines of an earlier call of the same job; None if there is something left to do."""
     files = [corpus.given, corpus.made, corpus.provenance]
     existing = [path for path in files if path.exists()]
     if not existing or PartsFolder.of(corpus.made).path.exists():
@@ -256,7 +231,7 @@ def finished_counts(corpus: SyntheticCorpus, job: Mapping[str, object]) -> LineC
         and record.get("job") == json.loads(json.dumps(job))
         and isinstance(counts, dict)
     ):
-        return LineCounts(**counts)
+        return int(counts["lines"])
     raise UsageError(
         f"{existing[0]}: exists already, and is not what this command would finish",
         "delete it, or write to another --output",
@@ -272,7 +247,7 @@ def synthesize(
     workers: ProcessGroup,
     tag: str = "",
     direction: tuple[str, str] = ("", ""),
-) -> LineCounts | None:
+) -> int | None:
     """Translate a text and write it beside its translations; what an interrupted call has done stays done.
 
     Args:
@@ -286,7 +261,7 @@ def synthesize(
         direction: Languages to translate from and into, for models of several.
 
     Returns:
-        What was counted; None in other processes than the main one.
+        The number of lines; None in other processes than the main one.
 
     Raises:
         UsageError: If another process makes the same files, parts of another job are there, or the tag is no
@@ -309,7 +284,6 @@ def synthesize(
         count = translate_parts(read(), translate, folder, size=translator.config.window, workers=workers)
         if not workers.main:
             return None
-        counts = LineCounts()
         with open_output(corpus.given) as out:
             for line, text in zip_longest(read(), folder.texts(count)):
                 if line is None or text is None:
@@ -317,9 +291,8 @@ def synthesize(
                         "the text has changed while it was translated",
                         "run the command again on one that stays",
                     )
-                counts.count(line, text.removeprefix(lead))
                 out.write(f"{line}\n")
-        write_json(corpus.provenance, {"counts": asdict(counts), "job": dict(job)})
+        write_json(corpus.provenance, {"counts": {"lines": count}, "job": dict(job)})
         # The parts go last: until then this call can be made again.
         folder.join(corpus.made, count)
-    return counts
+    return count

@@ -70,10 +70,7 @@ def build_model(
             "set data.vocabulary.joint=true, or model.embeddings.tie=output",
         )
     specs = config.specs(targets)
-    try:
-        stacks = build_stacks(config, specs)
-    except ValueError as error:
-        raise UsageError(f"model.{error}") from None
+    stacks = build_stacks(config, specs)
     first, decoder = specs[config.sides[0]], stacks["decoder"]
     source_table = TokenEmbedding(source_vocabulary, first.dim, pad_id)
     shared = tie in ("all", "inputs") and has_source
@@ -115,11 +112,7 @@ def _head(
 
 
 def build_stacks(config: ModelConfig, specs: Mapping[Side, StackSpec]) -> dict[Side, Stack]:
-    """Build the stacks of a model, whose settings were checked.
-
-    Raises:
-        ValueError: They are to share their layers, which do not have the same parameters.
-    """
+    """Build the stacks of a model, whose settings were checked."""
     stacks = {side: _stack(config.stack(side), spec) for side, spec in specs.items()}
     if config.share_layers:
         share_layers(stacks["encoder"], stacks["decoder"])
@@ -130,35 +123,12 @@ def _made(part: PartT, kind: type, section: SocketSection, side: Side) -> PartT:
     """Build the module of a socket, which may come from another package.
 
     Raises:
-        ModelError: It is something else, or has complex numbers or state that is not saved.
+        ModelError: It is something else.
     """
     what = f"{side}.{section.kind} {section.type}"
     if not isinstance(part, kind):
         raise ModelError(f"{what}: its build gave {type(part).__name__}, and no {kind.__name__}")
-    for name, value in (*part.named_parameters(), *part.named_buffers()):
-        if value.is_complex():
-            numbers = f"complex numbers ({str(value.dtype).removeprefix('torch.')})"
-            raise ModelError(
-                f"{what}: {name} has {numbers}, and models real ones alone",
-                "keep real and imaginary parts, and join them with torch.view_as_complex",
-            )
-    for module in part.modules():
-        if type(module).get_extra_state is not nn.Module.get_extra_state:
-            raise ModelError(
-                f"{what}: {type(module).__name__} has extra state, which is not saved",
-                "keep it in a parameter or a buffer",
-            )
     return part
-
-
-def _fusion(config: StackConfig, spec: StackSpec) -> Fusion:
-    fusion = _made(config.fusion.build(config.fusion_spec(spec)), Fusion, config.fusion, spec.side)
-    if not fusion.keeps or not 0 <= min(fusion.keeps) <= max(fusion.keeps) <= spec.layers:
-        raise ModelError(
-            f"{spec.side}.fusion {config.fusion.type}: keeps {sorted(fusion.keeps) or 'no layer'}, "
-            f"and the layers of the stack are 0 (the embedding) to {spec.layers}"
-        )
-    return fusion
 
 
 def _stack(config: StackConfig, spec: StackSpec) -> Stack:
@@ -177,7 +147,7 @@ def _stack(config: StackConfig, spec: StackSpec) -> Stack:
     parts = StackParts(
         connection,
         _made(config.aggregation.build(spec), Aggregation, config.aggregation, side),
-        _fusion(config, spec),
+        _made(config.fusion.build(config.fusion_spec(spec)), Fusion, config.fusion, side),
         [mixer(layer, call) for layer, call in sorted(mixer_calls.items())],
         [
             config.mixer.cross_attention(spec) or config.connection.cross_attention(spec)
@@ -243,25 +213,9 @@ _OF_LAYERS = ("mixers", "feed_forwards", "connection")
 
 
 def share_layers(encoder: Stack, decoder: Stack) -> None:
-    """Give the decoder's mixers, feed-forward networks and connection the parameters of the encoder's.
-
-    Raises:
-        ValueError: They do not have the same parameters.
-    """
+    """Give the decoder's mixers, feed-forward networks and connection the parameters of the encoder's."""
     for part in _OF_LAYERS:
-        of_encoder, of_decoder = (
-            dict(stack.get_submodule(part).named_parameters()) for stack in (encoder, decoder)
-        )
-        shapes = [
-            {name: each.shape for name, each in parameters.items()} for parameters in (of_encoder, of_decoder)
-        ]
-        if shapes[0] != shapes[1]:
-            differing = sorted(name for name, _ in shapes[0].items() ^ shapes[1].items())
-            raise ValueError(
-                f"share_layers: {part} of encoder and decoder do not have the same parameters, "
-                f"see {differing[0]}"
-            )
-        for name, parameter in of_encoder.items():
+        for name, parameter in [*encoder.get_submodule(part).named_parameters()]:
             holder, _, leaf = name.rpartition(".")
             module: nn.Module = decoder.get_submodule(part).get_submodule(holder)
             setattr(module, leaf, parameter)
