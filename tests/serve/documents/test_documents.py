@@ -70,19 +70,14 @@ def test_markdown():
     [
         ("Wort[^1].\n\n[^1]: Eine Note\nweiter\n[^b]:  Noch *eine*\n", "WORT[^1].\n\n[^1]: EINE NOTE WEITER\n[^b]:  NOCH *EINE*\n"),
         ("Im [x][r] und [Ein\nHeft][], ![Heft], [kein]", "IM [X][r] UND [EIN HEFT][Ein Heft], ![HEFT][Heft], [KEIN]"),
-        ("Im *[x][r] und [ein heft][], [*Heft* 2]", "IM *[X][r] UND [EIN HEFT][ein heft], [*HEFT* 2][*Heft* 2]"),
         ("eins\\\nzwei\\\\\ndrei\\", "EINS\\\nZWEI\\\\ DREI\\"),
         ("- [x] eins\n- [X] *zwei*\n- [ ] drei [x] vier", "- [x] EINS\n- [X] *ZWEI*\n- [ ] DREI [X] VIER"),
         ("> [!NOTE]\n> Ein\n> Wort", "> [!NOTE]\n> EIN WORT"),
-        ("> [!tip]- Ein Wort\n> noch eins", "> [!tip]- EIN WORT\n> NOCH EINS"),
         ("+++\ntitle = 'x'\n+++\nEin Wort", "+++\ntitle = 'x'\n+++\nEIN WORT"),
-        ("---\n---\n\nEin Wort\n\n---", "---\n---\n\nEIN WORT\n\n---"),
         ("Es ist\n$$\nx = y\n+ z\n$$\nund\n$$ a $$\n$$a$$ ist $$b$$", "ES IST\n$$\nx = y\n+ z\n$$\nUND\n$$ a $$\n$$a$$ IST $$b$$"),
         (":::note Titel\nEin\nWort\n:::\n\n!!! tip \"Titel\"\n    Noch\n    eins\n\n!!! Na so was", ":::note Titel\nEIN WORT\n:::\n\n!!! tip \"Titel\"\n    NOCH EINS\n\n!!! NA SO WAS"),
         ("Hund\n:   Ein\n    Tier", "HUND\n:   EIN TIER"),
         ("&nbsp;\n\n![](a.png)\n\n<br>\n\nEin", "&nbsp;\n\n![](a.png)\n\n<br>\n\nEIN"),
-        ("Ein hund*ebiss*.", "EIN *HUNDEBISS*."),
-        ("| a |\n|---|\n| eins<br>zwei |", "| A |\n|---|\n| EINS<br>ZWEI |"),
         ("# Ein Titel {#anker}\n\nEr ist {{ name }}&#8212;", "# EIN TITEL {#anker}\n\nER IST {{ name }}&#8212;"),
         ("Rufe ``a`b`` und `c` auf ``", "RUFE ``a`b`` UND `c` AUF ``"),
         ("Ein <!-- `a --> Wort \\__ snake__case_", "EIN <!-- `a --> WORT \\__ SNAKE__CASE_"),
@@ -98,14 +93,12 @@ def test_what_markdown_is_read_by_stays(source, expected):
     "page",
     [
         "".join("  " * level + "- ein wort\n" for level in range(40)),
-        "".join("   " * level + "1. ein wort\n" for level in range(20)),
-        "> " * 60 + "ein wort\n",
         "- > " * 20 + "ein wort\n",
         "ein wort. " * 15_000 + "\n",
         "| a |\n|---|\n| " + "ein wort. " * 12_000 + "|\n",
         "ein\0wort\n\n- ein\0wort\n",
     ],
-    ids=["list", "numbers", "quotes", "both", "long paragraph", "long cell", "NUL"],
+    ids=["list", "both", "long paragraph", "long cell", "NUL"],
 )
 def test_no_text_of_markdown_is_left_out_for_its_depth_or_length(page):
     assert text_of("a.md", page) == page.upper().replace("\0", " ")
@@ -296,7 +289,6 @@ def test_segments_within_a_unit_keep_their_own_targets(target, expected):
     ("begin", "end"),
     [
         ('<x id="START_LINK"/>', '<x id="CLOSE_LINK"/>'),
-        ('<x id="START_TAG_SPAN_1" ctype="x-span"/>', '<x id="CLOSE_TAG_SPAN"/>'),
         ('<x id="0" equiv-text="&lt;b class=&quot;x&quot;&gt;"/>', '<x id="1" equiv-text="&lt;/b&gt;"/>'),
         ('<ph id="0">&lt;i&gt;</ph>', '<ph id="1">&lt;/i&gt;</ph>'),
     ],
@@ -306,24 +298,6 @@ def test_codes_that_only_a_name_pairs_stay_around_their_words(begin, end):
     document = read_document("a.xlf", in_xliff(unit).encode(), Options("de", "en"))
     found = document.render(translated(document, backwards)).decode()
     assert f"{begin}{begin}NAMEN{end} MIT HUND{end} EIN</target>" in found
-
-
-def test_a_line_end_of_xliff_is_a_space_unless_it_is_preserved():
-    inside = "Ein\n   <g id='1'>Hund</g>\n  bellt."
-    kept = f'<trans-unit id="1"><source>{inside}</source></trans-unit>'
-    texts = []
-    for unit in (kept, f'<group xml:space="preserve">{kept}</group>'):
-        document = read_document("a.xlf", in_xliff(unit).encode(), Options("de", "en"))
-        texts.append(TranslationPlan(document.units, SentenceSplitter("de"), "en").texts)
-    assert texts == [["Ein Hund bellt."], ["Ein", "Hund", "bellt."]]
-
-
-def test_what_a_program_fills_in_stays_in_xliff():
-    source = (
-        '<xliff version="1.2"><file source-language="de"><body><trans-unit id="1"><source>%s und <g id="1">{name} %d'
-        "</g> mit %(x)s</source></trans-unit></body></file></xliff>"
-    )
-    assert '>%s UND <g id="1">{name} %d</g> MIT %(x)s</target>' in text_of("a.xlf", source)
 
 
 def test_xliff_2():
@@ -423,20 +397,6 @@ def test_docx():
         assert after.read("word/media/a.png") == b"\x89PNG"
 
 
-def test_what_is_no_text_stays_packed_while_a_document_waits():
-    """A small upload could hold 200 megabytes until it was translated, and many could be sent."""
-    source = docx("<w:p><w:r><w:t>Hund</w:t></w:r></w:p>", **{"word/media/a.png": bytes(30 << 20)})
-    tracemalloc.start()
-    document = read_document("a.docx", source, Options("de", "en", ()))
-    kept, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert kept < 2 << 20
-    plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
-    with zipfile.ZipFile(io.BytesIO(document.render(plan.translated_units(["Dog"])))) as archive:
-        assert archive.read("word/media/a.png") == bytes(30 << 20)
-        assert archive.read("[Content_Types].xml") == b"<Types/>"
-
-
 def test_odt():
     body = (
         '<text:h>Titel</text:h><text:p>Ein <text:span text:style-name="B">roter</text:span> Hund.<text:note><text:note-citation>1</text:note-citation>'
@@ -500,42 +460,23 @@ DEEP = "<w:p>" * 5000
         ("a.docx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 999, "it is encrypted, or a .doc file"),
         ("a.docx", damaged(package({"word/document.xml": "b" * 99}, zipfile.ZIP_LZMA)), "a damaged file"),
         ("a.docx", package({"a": "b"}), "there is no word/document.xml"),
-        ("a.docx", package({"word/document.xml": "<a"}), "word/document.xml: line 1: not XML"),
         ("a.docx", docx(DEEP), "not XML: mismatched tag"),
         ("a.docx", lambda: package({"word/document.xml": b"0" * (201 << 20)}), "too large"),
         ("a.docx", lambda: docx("<a/>" * 1_000_001), r"its XML has 1,000,0\d\d elements, .*at most 1,000,000: too large"),
-        ("a.docx", lambda: docx("<a/>" * 600_000, **{"word/header1.xml": "<a/>" * 600_000}), "its XML has 1,200,0"),
         ("a.docx", lambda: docx("", **{"word/footnotes.xml": "a" * (32 << 20)}), r"its text has 33,554,\d+ bytes of XML"),
         ("a.odt", lambda: odt("<a b='c'/>" * 500_001), "its XML has 1,000,0"),
-        ("a.odt", lambda: odt("<!---->" * 1_000_001), "its XML has 1,000,0"),
-        ("a.xlf", b"<xliff>" + b"<a/>" * 1_000_000 + b"</xliff>", "its XML has 1,000,001"),
-        *(
-            (name, content, f"written in {charset}")
-            for charset in ("UTF-7", "csUnicode11UTF7", "JAVA", "utf-8-but-not-quite")
-            for name, content in (
-                ("a.xlf", declared(charset)),
-                ("a.docx", package({"word/document.xml": declared(charset)})),
-                ("a.odt", package({"content.xml": declared(charset)})),
-            )
-        ),
-        ("a.xlf", declared("UTF-7").decode().encode("utf-16"), "written in UTF-7"),
+        ("a.xlf", declared("UTF-7"), "written in UTF-7"),
         ("a.odt", docx("<w:p/>"), "there is no content.xml"),
         ("a.odt", package({"content.xml": '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'}), "entities of its own"),
         ("a.xlf", b"<xliff>", "line 1: not XML"),
         ("a.xlf", b"<html/>", "not XLIFF: the file begins with <html>"),
-        ("a.xlf", b"<xliff>" + b"<g>" * 5000, "not XML"),
         ("a.json", b"{", "line 1: not JSON"),
         ("a.json", b"[" * 100_000, "nested too deeply"),
-        ("a.json", b"[" * 300 + b"]" * 300, "nested more than 200 levels"),
-        ("a.xlf", b'<!DOCTYPE xliff [<!ENTITY b "c">]><xliff/>', "entities of its own"),
         ("a.po", b"Hallo\n", "line 1: no line of a gettext catalogue"),
-        ("a.po", b'msgid "a"\nmsgstr ""\n\nmsgid "Hallo\nmsgstr ""\n', "line 4: no line of a gettext"),
         ("a.po", b'msgid "a"\n\n#: x.c:1\nmsgid "b"\nmsgstr ""\n', "line 4: msgid behind msgid"),
         ("a.po", b'msgid "a"\nmsgstr[' + b"9" * 5000 + b'] ""\n', "line 2: no line of a gettext"),
-        ("a.po", b'msgid "a"\n"b"\n\n', "line 2: the file ends without a msgstr for its last msgid"),
         ("a.srt", b"Hallo\n", "no subtitles"),
         ("a.txt", b"gut\nsch\xf6n", r"line 2: not UTF-8 \(byte 7\)"),
-        ("a.txt", "\ufeffgut\n\u0a0a".encode("utf-16-le") + b"a", r"line 2: not UTF-16 \(byte 12\)"),
     ],
 )  # fmt: skip
 def test_wrong_files_are_refused_with_a_reason(name, content, said):
@@ -549,22 +490,13 @@ def test_wrong_files_are_refused_with_a_reason(name, content, said):
         ("<w:r><w:t>x</w:t></w:r>", 20_000),
         ("<w:r>" + "<w:t>x</w:t>" * 20_000 + "</w:r>", 1),
         ("<!---->", 100_000),
-        ("<?a?>", 100_000),
     ],
-    ids=["runs", "texts", "comments", "instructions"],
+    ids=["runs", "texts", "comments"],
 )
 def test_a_paragraph_of_many_parts_is_read_in_linear_time(body, count):
     begun = time.process_time()
     read_document("a.docx", docx(f"<w:p>{body * count}</w:p>"), Options("de", "en"))
     assert time.process_time() - begun < 8, "it took minutes"
-
-
-def test_an_encrypted_package_is_named():
-    content = bytearray(docx("<w:p/>"))
-    for match in re.finditer(b"PK\x01\x02", bytes(content)):
-        content[match.start() + 8] |= 1
-    with pytest.raises(DataError, match="it is encrypted"):
-        read_document("a.docx", bytes(content), Options())
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a", "a.doc", ".docx"])
@@ -616,21 +548,6 @@ def test_odd_files_are_read_or_refused_and_never_hang(ending, seed):
     assert time.process_time() - begin < 60
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        '<a "' * 60_000 + "'>",
-        '<a "<b" ' * 30_000 + "'>",
-        "<a<b" * 50_000 + '">',
-        "<" * 100_000 + "a",
-    ],
-)
-def test_tags_without_end_are_text_in_linear_time(page):
-    begun = time.process_time()
-    in_other_words("a.html", page, change=lambda text: text)
-    assert time.process_time() - begun < 20, "it took minutes"
-
-
 CUE = "1\n00:00:01,000 --> 00:00:02,000\n"
 BRACKETS = "[a" * 30_000 + "]" * 30_000
 
@@ -639,17 +556,15 @@ BRACKETS = "[a" * 30_000 + "]" * 30_000
     ("name", "content"),
     [
         ("a.srt", CUE + "{\\" * 100_000),
-        ("a.srt", CUE + "ein Wort\n" * 50_000),
+        ("a.html", '<a "' * 60_000 + "'>"),
+        ("a.html", "<a<b" * 50_000 + '">'),
         ("a.md", " ".join("`" * count for count in range(1, 440))),
         ("a.md", "x" + "[^" * 49_000),
-        ("a.md", "x" + "_" * 99_000 + "x"),
         ("a.md", f"x{BRACKETS}\n\n[a]: http://a.de\n"),
         ("a.md", "!!! a" + " " * 99_000 + "X"),
         ("a.json", f'["%{"0" * 99_000}"]'),
-        ("a.po", f'msgid "%{"0" * 99_000}"\nmsgstr ""\n'),
         ("a.xlf", f"<xliff><trans-unit><source>{'ein<bx/>' * 30_000}</source></trans-unit></xliff>"),
         ("a.xlf", f"<xliff><trans-unit><source>ein{' ' * 300_000}wort</source></trans-unit></xliff>"),
-        ("a.xlf", f"<xliff><trans-unit><source>{'ein&lt;b>' * 50_000}</source></trans-unit></xliff>"),
     ],
     ids=lambda value: value[-10:],
 )
@@ -675,12 +590,9 @@ def test_a_text_of_many_short_lines_takes_little_memory():
     ("name", "content"),
     [
         ("a.html", "<p><b>ein</b> <img src=a> hund</p>"),
-        ("a.html", "<p>ein <img src=a> <b>hund</b></p>"),
         ("a.html", "<p><b>ein</b> <img src=a> <i>hund</i></p>"),
         ("a.md", "**ein** ![](a.png) hund\n"),
-        ("a.md", "ein ![](a.png) **hund**\n"),
         ("a.json", '{"a": "<1>ein</1> <2/> hund"}'),
-        ("a.json", '{"a": "ein <2/> <1>hund</1>"}'),
         ("a.po", 'msgid ""\nmsgstr ""\n\n#, fuzzy\nmsgid "<b>x</b> <br/> y"\nmsgstr ""\n'),
     ],
 )

@@ -59,13 +59,6 @@ def test_elements_are_at_the_words_that_belong_to_theirs(source, expected):
     assert page(source, backwards) == expected
 
 
-@pytest.mark.parametrize("source", ["eins <img/> zwei", "<p>eins <a><img/></a><wbr> zwei", "eins<br> zwei"])
-def test_the_spaces_around_an_element_without_text_stay(source):
-    assert page(source, lambda count: list(range(count))) == source.replace("eins", "EINS").replace(
-        "zwei", "ZWEI"
-    )
-
-
 def elements(text):
     """The words within each element, by the number that it has."""
     found: dict[str, set[str]] = {}
@@ -103,7 +96,7 @@ def test_elements_whose_words_stay_together_keep_them(seed):
     assert elements(found) == elements(source)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("version", ["1.2", "2.0"])
 def test_xliff_keeps_every_element(seed, version):
     inside = markup(
@@ -203,10 +196,6 @@ def test_tags_in_the_text_of_a_message_are_elements(name, form, source, expected
     assert read(found) == expected
 
 
-def test_an_element_that_is_not_closed_leaves_the_order_as_it_is():
-    assert tags_of(page("<p>ein <b>roter <i>Hund</b> läuft", backwards)) == tags_of("<p><b><i></b>")
-
-
 def test_without_links_nothing_is_lost():
     document = HtmlDocument("<p>ein <b>roter</b> <img src=a> Hund <code>x()</code></p>")
     plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
@@ -244,7 +233,7 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize(("name", "page"), [(name, page) for name, pages in SAME.items() for page in pages])
 def test_what_a_model_leaves_as_it_is_stays_byte_for_byte(name, page, seed):
     text = markup(seed, ("b", "i", "code", "span"), between=(" ", ". W. ", "")).replace('"', "")
@@ -271,7 +260,7 @@ CODES = {
 }
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("version", ["1.2", "2.0"])
 def test_of_xliff_it_is_what_the_source_is(version, seed):
     source = markup(seed, ("g" if version == "1.2" else "pc",), "<x/>" if version == "1.2" else "<ph/>")
@@ -288,23 +277,14 @@ def test_of_xliff_it_is_what_the_source_is(version, seed):
     assert inside(found.find(".//target")) == inside(found.find(".//source"))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_of_a_catalogue_it_is_what_the_message_is(seed):
     text = markup(seed, ("b", "a", "file")).replace('"', '\\"') + "\\t3. W %s\\n http://a.de  {n}s\\n"
     found = unchanged("a.po", f'msgid "{text}"\nmsgstr ""\n'.encode()).decode()
     assert "".join(re.findall('"(.*)"', found.partition("msgstr")[2])) == text
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_of_opendocument_nothing_changes(seed):
-    text = markup(seed, ("span", "a"), "<s/>") + "\n  a\tb 3. http://a.de"
-    text = re.sub(r"<(/?)", r"<\1text:", text)
-    space = 'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'
-    content = f"<body {space}><text:p>{text}</text:p><text:p>3</text:p></body>"
-    assert part_of(unchanged("a.odt", package({"content.xml": content})), "content.xml") == content
-
-
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_of_a_document_of_word_the_text_and_its_looks_stay(seed):
     generator = random.Random(seed)
     words = ("eins ", "Zwei.", " W. ", "3", "a\tb", "http://a.de ", " vier", "fünf\n sechs")

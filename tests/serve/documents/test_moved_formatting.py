@@ -74,14 +74,6 @@ def test_bold_and_a_link_go_with_their_words():
     ]
 
 
-def test_the_look_of_most_words_is_that_of_the_paragraph():
-    document = docx(run("kurz", "i") + run(" und lang und breit und schmal", "b"))
-    assert looks(document, backwards) == [
-        ("SCHMAL UND BREIT UND LANG UND ", "b", False),
-        ("KURZ", "i", False),
-    ]
-
-
 def test_a_link_of_two_looks():
     inside = run("zwei ", "u") + run("drei", "ub")
     document = docx(run("eins eins ") + LINK.format(inside) + run(" vier"))
@@ -98,7 +90,6 @@ def test_a_link_of_two_looks():
     [
         "<w:r><w:br/></w:r>",
         "<w:r><w:footnoteReference/></w:r>",
-        '<w:bookmarkStart w:id="1"/>',
         "<w:ins><w:r><w:t>neu</w:t></w:r></w:ins>",
         "<!-- x -->",
     ],
@@ -123,16 +114,12 @@ def field(instruction, *result):
         field("REF", run("Bild 3")),
         field(' DATE \\@ "d. MMMM" ', run("3. "), run("Mai", "b")),
         field("TOC", run("Titel"), field("PAGEREF", run("Seite 3"))),
-        field("TOC", LINK.format(run("titel") + run(" eins", "b"))),
         LINK.format(run("titel ") + field("HYPERLINK", run("hier"))),
         f'<w:fldSimple w:instr=" DOCPROPERTY Titel">{run("ein Wort")}</w:fldSimple>',
         f'<w:fldSimple w:instr=" HYPERLINK x">{run("dort")}</w:fldSimple>',
         field("HYPERLINK", run("die "), run("Hilfe", "b")),
-        f'<w:fldSimple w:instr="PAGE">{run("3")}</w:fldSimple>',
         LINK.format(run("dort")) + '<w:bookmarkStart w:id="1"/>',
         '<w:r><w:footnoteReference w:id="1"/></w:r>',
-        '<w:r><w:rPr/><w:commentReference w:id="1"/></w:r>',
-        '<w:r><w:sym w:char="F0E0"/></w:r>',
         '<m:oMath xmlns:m="math"><m:r><m:t>x</m:t></m:r></m:oMath>',
     ],
 )
@@ -188,11 +175,6 @@ def test_the_result_of_a_field_is_never_without_text():
     ]
 
 
-def test_a_hyphen_that_keeps_a_word_together_is_one_of_the_sentence():
-    document = docx("<w:r><w:t>Die E</w:t><w:noBreakHyphen/><w:t>Mail</w:t></w:r>")
-    assert "".join(run.text for unit in document.units for run in unit) == "Die E-Mail"
-
-
 def test_what_stays_the_same_is_not_written_anew():
     text = '<w:r w:rsidR="1"><w:t>eins </w:t></w:r>' + run("zwei", "b")
     document = docx(text)
@@ -200,7 +182,7 @@ def test_what_stays_the_same_is_not_written_anew():
     assert 'w:rsidR="1"' in paragraph_of(document.render(same), "word/document.xml")
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(15))
 def test_no_word_is_lost_and_each_keeps_its_look(seed):
     generator = random.Random(seed)
     words = [f"w{number}" for number in range(generator.randint(3, 20))]

@@ -36,11 +36,6 @@ def test_each_run_gets_the_words_that_translate_it():
     assert "".join(found[3:]) == "green meadow."
 
 
-def test_the_order_of_words_may_differ():
-    found = cut("la maison rouge", runs_of("das ", "rote", " Haus"), [(0, 0), (1, 2), (2, 1)])
-    assert "".join(found) == "la maison rouge"
-
-
 def test_a_fixed_run_keeps_its_text_and_takes_the_place_of_its_words():
     runs = runs_of("Rufe ", "{foo()}", " auf.")
     assert cut("Call foo () now.", runs) == ["Call ", "foo()", " now."]
@@ -124,10 +119,6 @@ def test_a_sentence_of_many_runs_is_put_together_in_linear_time():
     assert "".join(found).split() == "".join(texts).upper().split()
 
 
-@pytest.mark.parametrize("text", ["漢字", "かな", "กข", "ກຂ", "ကခ", "កខ"])
+@pytest.mark.parametrize("text", ["漢字", "かな", "กข"])
 def test_writing_without_spaces_is_cut_at_each_letter(text):
     assert tokens_of(text) == list(text)
-
-
-def test_words_signs_and_spaces_are_tokens():
-    assert tokens_of("Ein Hund, 한국어  ja.") == ["Ein", " ", "Hund", ",", " ", "한국어", "  ", "ja", "."]
