@@ -252,12 +252,6 @@ def test_pages_of_other_servers_may_use_it_only_where_that_is_wanted(polyglot, p
             assert server.request("POST", "/translate", form, said).status == status
 
 
-@pytest.mark.parametrize("path", ["/translate", "/translate_file", "/deepwire/translate"])
-def test_forms_of_other_servers_are_refused(plain, path):
-    said = {"Origin": "https://a.example", "Sec-Fetch-Site": "cross-site", **FORM}
-    assert plain.request("POST", path, b"q=ein&source=de&target=en", said).status == 403
-
-
 def test_a_word_that_no_model_reads_stays_and_is_named(polyglot, serving, monkeypatch):
     monkeypatch.setattr(polyglot, "most_subwords", 20)
     with serving.running(polyglot, site=libretranslate_site) as server:

@@ -48,14 +48,6 @@ def test_a_document_is_translated_and_can_be_fetched(server, polyglot):
     assert answer.headers["content-type"] == "application/octet-stream"
 
 
-def test_what_a_document_keeps_for_its_length_is_told(polyglot, serving, monkeypatch):
-    monkeypatch.setattr(polyglot, "most_subwords", 20)
-    with serving.running(polyglot, site=libretranslate_site) as server:
-        answer = send(server, "a.txt", f"ein hund\n{'n' * 900}\n".encode()).json
-        assert answer["untranslated"] == ["n" * 40 + "…"]
-        assert list(send(server, "a.txt", b"ein hund\n").json) == ["translatedFileUrl"]
-
-
 def test_the_language_of_a_document_is_detected(server, polyglot):
     page = b"<p>Der Hund sitzt auf der Wiese</p>"
     answer = fetched(server, send(server, "a.html", page, source="auto", target="fr"))

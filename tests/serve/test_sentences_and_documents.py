@@ -89,15 +89,6 @@ def test_the_language_is_found_out(plain, polyglot):
     assert "auto has no languages to choose from: nothing into 'xx'" in refused.json["error"]["message"]
 
 
-def test_languages_of_texts(plain):
-    def detect(body):
-        return plain.request("POST", "/detect", body, {"Content-Type": "application/json"})
-
-    found = detect(b'{"texts": ["%s", "%s", "7"]}' % (GERMAN.encode(), ENGLISH.encode())).json["detections"]
-    assert [[one["language"] for one in likely[:1]] for likely in found] == [["de"], ["en"], []]
-    assert detect(b'{"text": "a", "beam": 2}').json["error"]["message"].startswith("beam: ")
-
-
 def test_documents_are_translated(plain, polyglot):
     def send(query: str, content: bytes = f"{GERMAN}\n\nRot!\n".encode()):
         return plain.request("POST", f"/translate_file?{query}", content)

@@ -12,7 +12,6 @@ import pytest
 import deepwire
 from deepwire.serve.access import Hosts
 from deepwire.serve.routes import network_of
-from deepwire.serve.service import likely_languages
 
 JSON = {"Content-Type": "application/json"}
 
@@ -120,14 +119,8 @@ def test_browsers_are_protected_in_every_answer(server):
 def test_languages_are_chosen_for_each_request(polyglot, serving):
     (text,) = serving.texts(1, start=4)
     with serving.running(polyglot) as server:
-        assert server.get("/languages").json["languages"] == {
-            "several": True,
-            "sources": ["de", "en", "fr"],
-            "targets": ["de", "en", "fr"],
-            "directions": [["en", "de"], ["en", "fr"], ["de", "en"], ["fr", "en"]],
-            "through": [],
-            "others": True,
-        }
+        known = server.get("/languages").json["languages"]
+        assert (known["several"], known["targets"]) == (True, ["de", "en", "fr"])
         for to in ("de", "fr"):
             expected = polyglot._translator.translate([text], to=to)
             assert server.post({"text": text, "target": to}).texts == expected
@@ -174,18 +167,6 @@ def received(client: socket.socket) -> bytes:
     except ConnectionResetError:
         pass
     return b"".join(parts)
-
-
-def test_what_is_no_http_is_refused(server):
-    for raw in (
-        b"\x16\x03\x01 tls\r\n\r\n",
-        b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
-        b"GET /\xff\r\n\r\n",
-        b"GET / HTTP/1.1\r\n" + b"X-Long: " + b"a" * 100_000,
-    ):
-        with server.connect() as client:
-            client.sendall(raw)
-            assert received(client).startswith(b"HTTP/1.1 400")
 
 
 def test_slow_clients_are_cut_off_and_others_are_served(served_model, serving):
@@ -451,11 +432,3 @@ def test_stopping_does_not_wait_for_ever(served_model, serving, caplog):
 )
 def test_who_is_behind_an_address(address, client):
     assert network_of(address) == client
-
-
-def test_only_languages_of_the_server_that_are_known_are_told():
-    found = likely_languages("Le chien court dans le jardin avec des enfants", ["de", "fr", "xx"])
-    assert found[0].language == "fr"
-    assert sum(one.confidence for one in found) == pytest.approx(100, abs=1.1)
-    assert likely_languages("Kinder", {"fr"})[0].language == "fr"
-    assert likely_languages("Kinder", {"xx"}) == likely_languages("12 👍", {"de"}) == []

@@ -147,22 +147,14 @@ def _run(guard: RequestMiddleware, service: Service, bound: socket.socket, line:
 
 
 def _require_packages() -> None:
-    """Check that the packages of the extra `serve` are installed.
-
-    Raises:
-        UsageError: One is not.
-    """
+    """Check that the packages of the extra `serve` are installed."""
     missing = [name.replace("_", "-") for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise UsageError(f"{', '.join(missing)} is not installed", "pip install 'deepwire[serve]'")
 
 
 def _limits(changes: Sequence[str]) -> Limits:
-    """The limits with these changes.
-
-    Raises:
-        UsageError: There is no such limit, or its value is impossible.
-    """
+    """The limits with these changes."""
     from deepwire.serve.request import Limits
 
     return Limits.model_validate(read_overrides(Limits, changes, place="--limit", example="texts=32"))

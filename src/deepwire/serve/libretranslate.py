@@ -223,11 +223,7 @@ class _Interface:
         return endpoint
 
     def _require_key(self, fields: Fields, header: str) -> None:
-        """Checks that a request has a key, in a field or in its `Authorization` header, if one is needed.
-
-        Raises:
-            RequestError: It has none, or a wrong one.
-        """
+        """Checks that a request has a key, in a field or in its `Authorization` header, if one is needed."""
         key = fields.values.get("api_key")
         if self._token is None or self._token.admits(header.encode("latin-1")):
             return

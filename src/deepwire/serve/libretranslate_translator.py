@@ -179,22 +179,14 @@ class LibreTranslator:
         self._documents = documents
 
     def _label(self, code: str) -> str:
-        """The label that the models have for a language.
-
-        Raises:
-            RequestError: They do not know it.
-        """
+        """The label that the models have for a language."""
         label = self._codes.label(code)
         if label is None:
             raise RequestError("invalid", f"{printable(code[:_SHOWN])} is not supported")
         return label
 
     def _languages(self, asked: AskedLanguages) -> tuple[str, str]:
-        """The labels of both languages; `auto` for a source that is to be found out.
-
-        Raises:
-            RequestError: The models do not know one.
-        """
+        """The labels of both languages; `auto` for a source that is to be found out."""
         source = AUTO if asked.source.lower() == AUTO else self._label(asked.source)
         return source, self._label(asked.target)
 
@@ -289,11 +281,7 @@ class LibreTranslator:
             raise invalid(f"{error.message}") from None
 
     def _route(self, source: str, target: str) -> Route | None:
-        """How to translate; None from a language into itself.
-
-        Raises:
-            RequestError: There is no way.
-        """
+        """How to translate; None from a language into itself."""
         if source == target:
             return None
         route = self._routes.get(Direction(source, target))

@@ -345,11 +345,7 @@ def _named_model(name: str) -> tuple[str, Direction | None]:
 
 
 def _directions(model: str, named: Direction | None) -> frozenset[Direction]:
-    """The directions of a stored model, or the one that it was given.
-
-    Raises:
-        UsageError: It is a model of other directions.
-    """
+    """The directions of a stored model, or the one that it was given."""
     folder = find_model(model)
     require_model(folder)
     known = frozenset(known_directions(metadata_of(read_config(folder))))

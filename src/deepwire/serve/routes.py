@@ -275,11 +275,7 @@ class _Interface:
         return Response(self._service.metrics.page(), headers={"Content-Type": _METRICS_KIND})
 
     async def _read(self, kind: type[Body], request: Request) -> Body:
-        """The body of a request, which must be JSON.
-
-        Raises:
-            RequestError, ClientDisconnect: As `read_body` and `read_body_of`; or it is not JSON.
-        """
+        """The body of a request, which must be JSON."""
         if content_type(request) != "application/json":
             raise RequestError("unsupported_media_type", "send Content-Type: application/json")
         limits = self._service.limits

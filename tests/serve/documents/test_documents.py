@@ -104,11 +104,6 @@ def test_no_text_of_markdown_is_left_out_for_its_depth_or_length(page):
     assert text_of("a.md", page) == page.upper().replace("\0", " ")
 
 
-def test_markdown_that_is_nested_too_deeply_is_refused():
-    with pytest.raises(DataError, match="nested too deeply"):
-        read_document("a.md", b"> " * 5000 + b"Hund", Options("de", "en"))
-
-
 def test_html():
     page = (
         "<!DOCTYPE html>\n<html><head><title>Titel</title><style>p {}</style></head><body CLASS=x>\n"
@@ -321,20 +316,6 @@ def xliff_2(*segments):
     return f'<xliff version="2.0" srcLang="de"><file id="f"><unit id="u">{inside}</unit></file></xliff>'
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        '<xliff version="1.2"><file source-language="fr-CA" target-language="en"/></xliff>',
-        xliff_2("Ein").replace('"de"', '"fr-CA"'),
-    ],
-)
-def test_xliff_in_another_language_is_refused(content):
-    with pytest.raises(DataError, match="its source language is fr-CA, not de"):
-        read_document("a.xlf", content.encode(), Options("de", "en"))
-    read_document("a.xlf", content.encode(), Options("", "en"))
-    read_document("a.xlf", content.encode(), Options("fr", "en"))
-
-
 def test_an_empty_target_of_xliff_keeps_its_attributes():
     unit = '<trans-unit id="1"><source xml:lang="de">Ein</source>\n<target xml:lang="en" state="new" resname="x"/> <note/></trans-unit>'
     found = text_of("a.xlf", f'<xliff version="1.2"><file source-language="de">{unit}</file></xliff>')
@@ -355,9 +336,7 @@ def test_what_is_protected_in_xliff_stays():
         )
 
 
-@pytest.mark.parametrize(
-    ("header", "count"), [("fr", 1), ("pt_BR", 1), ("en", 0), ("en_GB", 0), ("", 0), (None, 0)]
-)
+@pytest.mark.parametrize(("header", "count"), [("fr", 1), ("en_GB", 0), (None, 0)])
 def test_a_catalogue_of_another_language_is_warned_of(header, count):
     told: list[str] = []
     said = "" if header is None else f'"Language: {header}\\n"\n'

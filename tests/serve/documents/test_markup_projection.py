@@ -278,13 +278,6 @@ def test_of_xliff_it_is_what_the_source_is(version, seed):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_of_a_catalogue_it_is_what_the_message_is(seed):
-    text = markup(seed, ("b", "a", "file")).replace('"', '\\"') + "\\t3. W %s\\n http://a.de  {n}s\\n"
-    found = unchanged("a.po", f'msgid "{text}"\nmsgstr ""\n'.encode()).decode()
-    assert "".join(re.findall('"(.*)"', found.partition("msgstr")[2])) == text
-
-
-@pytest.mark.parametrize("seed", range(8))
 def test_of_a_document_of_word_the_text_and_its_looks_stay(seed):
     generator = random.Random(seed)
     words = ("eins ", "Zwei.", " W. ", "3", "a\tb", "http://a.de ", " vier", "fünf\n sechs")

@@ -93,14 +93,6 @@ def test_no_word_beside_a_placeholder_is_lost(source, translation, links):
         assert before == after, "one is there twice"
 
 
-def test_runs_without_text_and_spaces_between_runs():
-    runs = runs_of("mit ", "{}", "fettem Text", "{}", " ", "{}", "Ende")
-    found = cut("with bold text end", runs, [(0, 0), (1, 1), (2, 2), (3, 3)])
-    assert [found[1], found[3], found[5]] == ["", "", ""]
-    assert "".join(found) == "with bold text end"
-    assert cut("one two", runs_of("eins ", "{}", " zwei"), [(0, 0), (1, 1)]) == ["one ", "", " two"]
-
-
 @given(st.text(), st.lists(st.text(), min_size=1, max_size=6), st.integers(0, 6))
 def test_no_word_of_the_translation_is_lost(translation, texts, fixed):
     runs = [Run(text, place == fixed) for place, text in enumerate(texts)]

@@ -184,11 +184,7 @@ def read_po(content: bytes, options: Options) -> PoDocument:
 
 
 def _messages(source: str) -> list[_Message]:
-    """All messages, the header and those that are obsolete among them.
-
-    Raises:
-        DataError: A line is not complete, or a message.
-    """
+    """All messages, the header and those that are obsolete among them."""
     messages = [_Message()]
     at = len(source) - len(source.removeprefix("\ufeff"))
     keyword, last = "", 0

@@ -104,11 +104,7 @@ def _written(step: str) -> str:
 
 
 def _strings(source: str, start: int) -> Iterator[tuple[str, int, int]]:
-    """The strings that are values, each with its path, all of whose keys are in quotes, and its place within.
-
-    Raises:
-        DataError: They are nested too deeply.
-    """
+    """The strings that are values, each with its path, of keys in quotes, and its place within its own."""
     path: list[str | int] = []
     key_next = False
     for match in _TOKEN.finditer(source, start):

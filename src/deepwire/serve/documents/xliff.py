@@ -148,11 +148,7 @@ def _with_attributes(element: Node, attributes: Mapping[str, str], without: str 
 
 
 def _require_language(element: Node, side: str, attributes: Sequence[str], wanted: str) -> None:
-    """Checks that a file is in a language, or into it, if it says which.
-
-    Raises:
-        DataError: It says another.
-    """
+    """Checks that a file is in a language, or into it, if it says which."""
     named = next(filter(None, map(element.get, attributes)), "")
     if named and wanted and language_code(named) != language_code(wanted):
         raise DataError(f"its {side} language is {named}, not {wanted}")
