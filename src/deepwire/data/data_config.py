@@ -11,7 +11,7 @@ from deepwire.config.counts import Count
 from deepwire.config.section import MAY_CHANGE, Section, ShorthandSection, UnusedSettings
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Direction, Languages, TagPlace, check_language, expand_directions
-from deepwire.data.vocabulary_config import VocabularyConfig
+from deepwire.data.vocabulary_config import SentencePieceConfig, VocabularyConfig
 
 STDIN = Path("-")
 
@@ -311,7 +311,10 @@ class DataConfig(Section):
                 yield f"filters.{name}", "a language model learns from all of its text"
             yield "vocabulary.joint", "a language model has one text"
         elif self.directions is None:
-            for name in ("tag", "sampling_temperature", "vocabulary.balance_temperature"):
+            names = ["tag", "sampling_temperature"]
+            if isinstance(self.vocabulary, SentencePieceConfig):
+                names.append("vocabulary.balance_temperature")
+            for name in names:
                 yield name, "there are no data.directions"
 
     def _check_text(self, text: TextConfig) -> None:
