@@ -74,20 +74,7 @@ def test_from_text_to_translations(toy: Path, capsys: pytest.CaptureFixture[str]
     assert "encoder:" not in shown
 
 
-@pytest.mark.parametrize(
-    ("setting", "reason"),
-    [
-        ("model.encoder.layers=3", "model.encoder: has no effect"),
-        ("model.decoder.mixer=luna", "luna reads an encoder"),
-        ("data.vocabulary.joint=false model.embeddings.tie=output", "model.source_loss"),
-        ("model.architecture=encoder_decoder model.source_loss=true", "predicts nothing"),
-        ("training.pretrained=xlmr", "training.pretrained fills an encoder"),
-    ],
-)
-def test_what_does_not_fit_is_refused_with_the_run_file(
-    toy: Path, capsys: pytest.CaptureFixture[str], setting: str, reason: str
-) -> None:
-    assert main(["train", "toy.yaml", *setting.split()]) == 2
-    error = capsys.readouterr().err
-    assert reason in error
+def test_an_encoder_is_refused_with_the_run_file(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "toy.yaml", "model.encoder.layers=3"]) == 2
+    assert "model.encoder: has no effect" in capsys.readouterr().err
     assert not (toy / "runs").exists()

@@ -110,7 +110,6 @@ def test_what_only_the_line_in_front_says_is_learned(toy: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "reason"),
     [
-        ("data.context.source=-1", "data.context.source"),
         ("data.context.sources=1", "data.context.source"),
         ("data.context.target=0 data.context.loss=all", "targets have no context; set data.context.target"),
     ],

@@ -143,25 +143,13 @@ def test_a_larger_vocabulary_keeps_what_was_learned(corpus: Path) -> None:
     assert losses(corpus / "runs/larger", "train", "nll")[0] < 5.5
 
 
-def test_the_vocabulary_of_a_model_serves_other_text(
-    corpus: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_vocabulary_of_a_model_serves_other_text(corpus: Path) -> None:
     settings = ["run=runs/domain", "data.train=mono"]
     same = ["data.vocabulary={type: existing, folder: runs/de-en}", "training.start_from=runs/de-en"]
     assert main(["train", "de-en.yaml", "-q", *settings, *same, "training.max_updates=2"]) == 0
     report = json.loads((corpus / "runs/domain/start_from.json").read_text())
     assert report["vocabulary"] == {}
     assert losses(corpus / "runs/domain", "train", "nll")[0] < 5.5
-    wrong = [
-        "data.vocabulary={type: existing, folder: runs/de-en, joint: false}",
-        "model.embeddings.tie=output",
-    ]
-    assert main(["train", "de-en.yaml", "run=runs/none", *wrong]) == 3
-    assert "set data.vocabulary.joint to true" in capsys.readouterr().err
-    assert (
-        main(["train", "de-en.yaml", "run=runs/none", "data.vocabulary={type: existing, folder: runs}"]) == 3
-    )
-    assert "has no vocabulary" in capsys.readouterr().err
 
 
 def test_a_dry_run_leaves_no_run(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -248,13 +248,6 @@ def test_wrong_calls_from_python(model: Model) -> None:
         model.generate(["A man"], max_length="8")  # type: ignore[arg-type]
 
 
-def test_lines_of_an_open_file_are_those_of_a_list(folder: Path, model: Model) -> None:
-    lines = (folder / "valid.en").read_text().splitlines()
-    with (folder / "valid.en").open() as file:
-        assert model.perplexity(file) == model.perplexity(lines)
-    assert model.perplexity(["A \ud800 man"]).tokens > 2
-
-
 def test_no_more_is_read_than_positions_were_learned(
     in_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -280,16 +273,8 @@ def test_no_more_is_read_than_positions_were_learned(
     [
         ("task=translation", "data.text is text of one side"),
         ("model.architecture=encoder_decoder", "set model.architecture to decoder_only"),
-        ("training.validation.bleu=true", "a language model has none"),
-        ("model.positions=learned;model.max_length=16", "model.max_length has 16 positions"),
-        ("data.directions=[en-de]", "data.directions is for pairs"),
         ("data.train={source_file: a, target_file: b}", "a language model reads files of text"),
-        ("data.train={jsonl: a.jsonl}", "data.text.unit"),
-        ("data.source=de", "has no effect"),
         ("data.filters.max_ratio=2", "has no effect"),
-        ("decoding.max_length_ratio=3", "has no effect"),
-        ("model.source_loss=true", "has no effect"),
-        ("model.decoder.connection=rnmt", "reads an encoder"),
         ("data.train=nothing", "nothing.en: no such file"),
     ],
 )

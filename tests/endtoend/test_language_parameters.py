@@ -97,13 +97,3 @@ def test_train_inspect_average_translate(
     pairs = [("a b c", german[0])]
     scored = deepwire.load("mean").score(pairs, to="de")
     assert len(list(scored)) == 1
-
-
-def test_a_run_of_one_direction_has_no_languages(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Refused before training, with what to do."""
-    text = RUN_FILE.replace("directions: [{between: [en], and: [de, fr]}]", "source: en\n  target: de")
-    (folder / "two.yaml").write_text(text.replace("  tag: none\n", ""))
-    assert main(["train", "two.yaml"]) == 2
-    shown = capsys.readouterr().err
-    assert "model.languages: this is a run of one source and one target language" in shown
-    assert "data.directions" in shown
