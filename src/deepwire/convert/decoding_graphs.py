@@ -16,7 +16,7 @@ tokens are `[N, W]` and every tensor of the state is `[N, W, ...]`, W hypotheses
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from deepwire.model.context import Context, Memory
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import EncoderDecoder
-from deepwire.model.kv_cache import GrowingCacheIndex, KeyValueCache
+from deepwire.model.kv_cache import CacheIndex, KeyValueCache
 from deepwire.model.language_model import LanguageModel
 from deepwire.model.mixers.mixer import State
 from deepwire.model.translation_model import TranslationModel
@@ -39,6 +39,45 @@ _TUPLES = frozenset({"encoded", "memory", "states"})
 # Primes, no two alike: a tracer that meets a width or a stride of the same size takes the two for one.
 _SMALL = {SENTENCES: 13, SOURCE: 17, HYPOTHESES: 11, POSITIONS: 3, PROMPT: 7}
 _LARGE = {SENTENCES: 19, SOURCE: 23, HYPOTHESES: 29, POSITIONS: 5, PROMPT: 31}
+
+
+@dataclass(frozen=True)
+class GrowingCacheIndex(CacheIndex):
+    """The position of a decoder whose caches grow; every row is a group.
+
+    Attributes:
+        number: The position as a tensor, `[]` int64, and `used` the positions that caches hold before it.
+    """
+
+    number: Tensor | None = None
+
+    @property
+    def current_position(self) -> int | Tensor:
+        """The position, to calculate with."""
+        return self.position if self.number is None else self.number
+
+    @property
+    def bias(self) -> Tensor:
+        """Nothing is hidden: a row's cache holds its own past alone, `[1, 1, 1, 1]`."""
+        return torch.zeros(1, 1, 1, 1)
+
+    @property
+    def distance(self) -> Tensor:
+        """Position of each cached position minus that of the row, `[1, 1, 1, t + 1]`."""
+        return (torch.arange(self.used + 1) - self.used)[None, None, None]
+
+    def store(self, cache: KeyValueCache, keys: Tensor, values: Tensor) -> KeyValueCache:
+        """The cache with one position more."""
+        return KeyValueCache(torch.cat((cache.keys, keys), 2), torch.cat((cache.values, values), 2))
+
+    def allocate_slots(self) -> CacheIndex:
+        """As it is: there are no slots to fill."""
+        return self
+
+    def advance(self) -> CacheIndex:
+        """Before the next position."""
+        number = None if self.number is None else self.number + 1
+        return replace(self, position=self.position + 1, used=self.used + 1, number=number)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from deepwire.decoding.model_inputs import (
     target_language_ids,
 )
 from deepwire.decoding.models import DecodingModel
-from deepwire.decoding.translation_io import ContextLine, has_several_lines, warn_of_several_lines
+from deepwire.decoding.translation_io import ContextLine
 from deepwire.io.json_lines import json_line
 
 Flag = Literal["empty_source", "empty_target", "long_target", "long_source"]
@@ -68,7 +68,7 @@ class TranslationScorer:
     ) -> Iterator[PairScore]:
         """Score (source, target) lines; `window` of them are read ahead and sorted by length.
 
-        A text of several lines is read as one, with a warning.
+        A text of several lines is read as one.
 
         With document context the pairs in front of a pair are its context, unless `documents` is False.
 
@@ -93,8 +93,6 @@ class TranslationScorer:
         self, read: Sequence[tuple[int, tuple[str, str]]], contexts: Sequence[Sequence[ContextLine]]
     ) -> list[PairScore]:
         lines = [line for line, _ in read]
-        several = [f"line {line}" for line, pair in read if any(map(has_several_lines, pair))]
-        warn_of_several_lines(several, self.source.warn)
         first, tags = BOS, [None if self.into is None else self.into.source_tag] * len(read)
         if self.into is not None:
             first = self.into.first_token

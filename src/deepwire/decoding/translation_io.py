@@ -242,7 +242,6 @@ def json_requests(path: Path, warn: LogFn) -> Iterator[Request]:
     Raises:
         DataError: a line is no JSON object with a text.
     """
-    several: list[str] = []
     for number, line in enumerate(read_text(path, warn), 1):
         where = f"{display(path)}:{number}"
         try:
@@ -258,26 +257,10 @@ def json_requests(path: Path, warn: LogFn) -> Iterator[Request]:
         prefix = fields.get("prefix", "")
         if not isinstance(prefix, str):
             raise DataError(f"{where}: prefix must be a string")
-        text = fields["text"]
-        if has_several_lines(text):
-            several.append(where)
         # What a model of one direction hands through need not be a language, and not even a text.
         to, from_ = (name if isinstance(name := fields.get(key), str) else "" for key in ("to", "from"))
-        text, prefix = (plain(without_surrogates(each)) for each in (text, prefix))
+        text, prefix = (plain(without_surrogates(each)) for each in (fields["text"], prefix))
         yield Request(text, prefix, fields, to, from_, where=where)
-    warn_of_several_lines(several, warn)
-
-
-def has_several_lines(text: str) -> bool:
-    """Whether there is a line break within a text; the one at its end is that of a line of a file."""
-    return "\n" in text.rstrip("\r\n")
-
-
-def warn_of_several_lines(places: Sequence[str], warn: LogFn) -> None:
-    """Say that each of these texts is read as one sentence, although they have several lines."""
-    if places:
-        more = f" (here and in {counted(len(places) - 1, 'more line')})" if len(places) > 1 else ""
-        warn(f"{places[0]}: several lines are read as one sentence; give each line on its own{more}")
 
 
 def sentence_pairs(first: Path, second: Path, warn: LogFn) -> Iterator[tuple[str, str]]:

@@ -40,12 +40,10 @@ from deepwire.decoding.translation_io import (
     Translation,
     aligned_lines,
     checked_pairs,
-    has_several_lines,
     request_of,
     requests_of,
     require_several,
     split_lines,
-    warn_of_several_lines,
 )
 from deepwire.errors import LogFn, UsageError
 
@@ -260,9 +258,6 @@ class Translator:
         while read := list(islice(numbered, window)):
             lines = [line for line, _ in read]
             requests = [request_of(line, text) for line, text in read]
-            texts = zip(lines, requests, strict=True)
-            several = [f"line {line}" for line, request in texts if has_several_lines(request.text)]
-            warn_of_several_lines(several, self._warn)
             if to or from_:
                 requests = [
                     replace(request, to=request.to or to, from_=request.from_ or from_)
