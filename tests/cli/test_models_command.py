@@ -138,7 +138,7 @@ def test_a_registry_cannot_name_files_elsewhere(shelf: Path, path: str) -> None:
     [
         ("{", "not JSON"),
         ('{"format": 2, "models": []}', "newer version"),
-        ('{"format": 1, "models": [{"name": "../x"}]}', r"model 1: name: String should match"),
+        ('{"format": 1, "models": [{"name": "../x"}]}', r"models.0.name: String should match"),
     ],
 )
 def test_a_damaged_registry_is_named(tmp_path: Path, text: str, said: str) -> None:

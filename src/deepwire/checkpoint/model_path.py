@@ -222,8 +222,6 @@ def _best(run: RunDirectory, name: str) -> Checkpoint:
     best = run.best()
     if best is None:
         raise ModelError(f"{name}: the run has no checkpoint yet", _CONTINUE)
-    if lost := run.lost_best():
-        _warn(f"{run.path}: its best checkpoint {lost} is gone; using {best.path.name}")
     return best
 
 

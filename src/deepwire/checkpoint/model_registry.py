@@ -304,22 +304,11 @@ def _parsed(text: str, place: str) -> Registry:
             raise DataError(f"{place}: is of a newer version (format {record['format']})", "update deepwire")
         return Registry.model_validate(record)
     except (ValueError, RecursionError) as error:
-        detail = _first_mistake(error, record) if isinstance(error, ValidationError) else "it is not JSON"
+        detail = "it is not JSON"
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise DataError(f"{place}: is no registry of models: {detail}") from None
-
-
-def _first_mistake(error: ValidationError, record: object) -> str:
-    """The first mistake, with the name of its model, or its number where it has none."""
-    first = error.errors()[0]
-    message = "is missing" if first["type"] == "missing" else first["msg"]
-    match first["loc"]:
-        case ("models", int(index), *below) if isinstance(record, dict):
-            entry = record["models"][index]
-            name = entry.get("name") if isinstance(entry, dict) and "name" not in below else None
-            place = [f"model {name or index + 1}", *below]
-        case place:
-            pass
-    return ": ".join(map(str, [*place, message]))
 
 
 def _from(before: int, total: int, progress: _Progress) -> _Progress:

@@ -180,7 +180,7 @@ class RunDirectory:
         return self.checkpoints_folder / f"update-{update:06d}"
 
     def checkpoints(self) -> list[Checkpoint]:
-        """All checkpoints, the oldest first; where a state is damaged, the index may still know its scores.
+        """All checkpoints, the oldest first; of one whose state is damaged the scores are unknown.
 
         Raises:
             UnreadableError: If the folder of checkpoints cannot be read.
@@ -195,9 +195,7 @@ class RunDirectory:
             except ModelError as error:
                 if path not in _folders(self.checkpoints_folder):  # it has just been deleted, or moved aside
                     continue
-                scores = self._indexed_scores(path.name)
-                unknown = error.message if scores is None else ""
-                checkpoints.append(Checkpoint(update, path, scores or {}, unknown))
+                checkpoints.append(Checkpoint(update, path, unknown=error.message))
         return sorted(checkpoints, key=lambda checkpoint: checkpoint.update)
 
     def best(self) -> Checkpoint | None:
@@ -226,10 +224,8 @@ class RunDirectory:
         Raises:
             ModelError: If neither the settings of the run nor the index say it.
         """
-        for metric in (
-            _entry(self.resolved_config, "training", "validation", "metric"),
-            self._indexed("metric"),
-        ):
+        settings = _entry(self.resolved_config, "training", "validation", "metric")
+        for metric in (settings, _entry(self.index, "metric")):
             if isinstance(metric, str):
                 return metric
         raise ModelError(
@@ -238,27 +234,9 @@ class RunDirectory:
             self._name_one,
         )
 
-    def lost_best(self) -> str | None:
-        """The name of a best checkpoint that the index knows and that is gone; None where it is there."""
-        name = self._indexed("best")
-        there = {path.name for path in _folders(self.checkpoints_folder)}
-        return name if isinstance(name, str) and name not in there else None
-
-    def known_checkpoints(self) -> list[str]:
-        """Names of the checkpoints that the index knows, whether they are there or not."""
-        names = self._indexed("checkpoints")
-        return list(names) if isinstance(names, dict) else []
-
     @property
     def _name_one(self) -> str:
         return f"name a checkpoint: {self.path}@last or {self.path}@update-N"
-
-    def _indexed(self, *keys: str) -> object:
-        return _entry(self.index, *keys)
-
-    def _indexed_scores(self, name: str) -> dict[str, float] | None:
-        scores = self._indexed("checkpoints", name)
-        return _numbers(scores) if isinstance(scores, dict) else None
 
     def save(
         self,

@@ -380,7 +380,7 @@ def open_run(
 def _newest_checkpoint(spec: TrainingSpec, say: LogFn) -> Checkpoint | None:
     run = spec.run
     checkpoint = run.newest_sound(say, load_state)
-    if checkpoint is None and (run.done.exists() or run.known_checkpoints()):
+    if checkpoint is None and (run.done.exists() or run.index.exists()):
         raise ModelError(
             f"{run.checkpoints_folder}: the checkpoints of this run are gone",
             "put them back, or start over with --fresh, which moves this run aside",
