@@ -283,21 +283,6 @@ def recover_from_oom(run: TrainingRun, trainer: Trainer, update: int, *, can_spl
     run.log.say(f"u {update} out of memory: from here on micro-batches are cut in {run.state.pieces}")
 
 
-@dataclass
-class Boundary:
-    """The place between two updates, as the stages find and leave it.
-
-    Attributes:
-        fresh: Whether an update has just been made.
-        stop: Why the run ends here; None if it goes on.
-        validated: Whether the validation set was scored.
-    """
-
-    fresh: bool
-    stop: StopReason | None
-    validated: bool = False
-
-
 def after_update(run: TrainingRun, trainer: Trainer) -> None:
     """Log, validate and save what is due after the update just made; see whether the run ends here.
 
@@ -307,24 +292,43 @@ def after_update(run: TrainingRun, trainer: Trainer) -> None:
         DivergedError: If too many updates in a row were not finite.
         ResourceError: If the disk is full.
     """
-    run.signals.settle(run.processes)
+    signals = run.signals
+    signals.settle(run.processes)
     limit = limit_reached(run.spec.config, run.state)
-    boundary = Boundary(bool(run.unread), StopReason(limit, finished=True) if limit else None)
-    for stage in STAGES:
-        stage(run, trainer, boundary)
-    run.stop_reason = boundary.stop
+    stop = StopReason(limit, finished=True) if limit else None
+    fresh = bool(run.unread)
+    if fresh:
+        log_update(run, trainer, last=stop is not None)
+    if run.log.has_bar:
+        run.log.move(run.status)
+    validated = validate(run, trainer, fresh=fresh, last=stop is not None)
+    stopping = run.spec.config.early_stopping
+    # Not only after a validation: a run may have been ended between its last one and the word of that.
+    if stop is None and stopping is not None and run.state.patience.exhausted(stopping):
+        reason = f"{stopping.metric} has not improved for {stopping.patience} validations"
+        stop = StopReason(reason, finished=True)
+    save(run, trainer, last=stop is not None, validated=validated)
+    if signals.stop is not None:
+        stop = StopReason(signals.stop.name, finished=False, exit_code=signals.exit_code)
+    elif stop is None and signals.asked_to_stop:
+        stop = StopReason("the program", finished=False)
+    run.stop_reason = stop
 
 
-def check_finite(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None:
-    """Learn which updates were skipped, where that costs no wait, and where a line of the log is due.
+def log_update(run: TrainingRun, trainer: Trainer, *, last: bool) -> None:
+    """Learn which updates were skipped, where that costs no wait; write a line of the log where one is due.
 
     Where the last update of a run is among them, and no validation tells what the model is worth, the run has
     diverged.
     """
-    due = run.state.update % run.spec.config.log_every == 0
-    if boundary.fresh and (run.device.type == "cpu" or boundary.stop or due):
-        unsure_end = boundary.stop is not None and trainer.validator is None
-        _count_skipped(run, trainer, most=1 if unsure_end else _MAX_SKIPPED)
+    update = run.state.update
+    due = update % run.spec.config.log_every == 0
+    if run.device.type == "cpu" or last or due:
+        _count_skipped(run, trainer, most=1 if last and trainer.validator is None else _MAX_SKIPPED)
+    if last or update == 1 or due:
+        run.memory = int(run.processes.all_reduce_numbers([memory_in_use(run.device)])[0])
+        run.log.train(run.state, run.meter.averages(), run.status)
+        run.meter.reset()
 
 
 def _count_skipped(run: TrainingRun, trainer: Trainer, most: int = _MAX_SKIPPED) -> None:
@@ -347,28 +351,22 @@ def _count_skipped(run: TrainingRun, trainer: Trainer, most: int = _MAX_SKIPPED)
         )
 
 
-def log_averages(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None:
-    """Write a line of the log where one is due, and advance the bar."""
-    del trainer
-    update = run.state.update
-    if boundary.fresh and (boundary.stop or update == 1 or update % run.spec.config.log_every == 0):
-        memory = memory_in_use(run.device)
-        run.memory = int(run.processes.all_reduce_numbers([memory])[0])
-        run.log.train(run.state, run.meter.averages(), run.status)
-        run.meter.reset()
-    if run.log.has_bar:
-        run.log.move(run.status)
+def validate(run: TrainingRun, trainer: Trainer, *, fresh: bool, last: bool) -> bool:
+    """Score the validation set where that is due; returns whether it was. After a signal it still is due.
 
-
-def validate(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None:
-    """Score the validation set where that is due; where a signal comes in between, it still is."""
-    validator, state, last = trainer.validator, run.state, boundary.stop is not None
+    Args:
+        run: The run.
+        trainer: Its parts.
+        fresh: Whether an update has just been made.
+        last: Whether the run ends with it.
+    """
+    validator, state = trainer.validator, run.state
     if validator is None:
-        return
-    if boundary.fresh and (last or validator.due(state.update)):
+        return False
+    if fresh and (last or validator.due(state.update)):
         state.validation_due = True
     if not state.validation_due:
-        return
+        return False
     started = time.perf_counter()
     with trainer.averaged(), trainer.strategy.whole() as model, _memory_errors(state.update):
         precision = trainer.objective.precision
@@ -376,8 +374,8 @@ def validate(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None:
     run.meter.skip_time()
     run.signals.settle(run.processes)
     if validation is None:
-        return
-    state.validation_due, state.scores, boundary.validated = False, validation.scores, True
+        return False
+    state.validation_due, state.scores = False, validation.scores
     if run.spec.config.early_stopping is not None:
         state.patience.update(run.spec.config.early_stopping, validation.scores)
     metric = run.spec.config.validation.metric
@@ -386,6 +384,7 @@ def validate(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None:
     if trainer.validated is not None:
         trainer.validated(validation)
     run.signals.settle(run.processes)  # it may have asked for the end
+    return True
 
 
 @contextmanager
@@ -402,31 +401,19 @@ def _memory_errors(update: int) -> Iterator[None]:
         ) from error
 
 
-def stop_early(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None:
-    """End a run whose metric stands still.
-
-    Not only after a validation: a run may have been ended between its last one and the word of that.
-    """
-    del trainer
-    stopping = run.spec.config.early_stopping
-    if boundary.stop is None and stopping is not None and run.state.patience.exhausted(stopping):
-        reason = f"{stopping.metric} has not improved for {stopping.patience} validations"
-        boundary.stop = StopReason(reason, finished=True)
-
-
-def save(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None:
+def save(run: TrainingRun, trainer: Trainer, *, last: bool, validated: bool) -> None:
     """Write a checkpoint where one is due: regularly, of the best and last models, and when asked for."""
     config, state = run.spec.config, run.state
     wanted, stops = run.signals.save, run.signals.stops
     run.signals.save = False
     changed = state.update > run.saved_at
     periodic = state.update % config.checkpoint_interval == 0
-    regular = periodic or wanted or boundary.stop is not None
+    regular = periodic or wanted or last
     best = False
-    if boundary.validated:  # the main process knows, and the others save when it does
+    if validated:  # the main process knows, and the others save when it does
         here = run.processes.main and _is_among_best(run, config.checkpoint.keep_best)
         best = bool(run.processes.broadcast_value(here))
-    if not (best or (changed and (regular or stops)) or (boundary.validated and not changed)):
+    if not (best or (changed and (regular or stops)) or (validated and not changed)):
         return
     if run.unread:
         _count_skipped(run, trainer)
@@ -462,16 +449,3 @@ def _examined(run: TrainingRun, trainer: Trainer) -> dict[str, object]:
 def _is_among_best(run: TrainingRun, keep: int) -> bool:
     metric = run.spec.config.validation.metric
     return among_best(run.spec.run.checkpoints(), metric, run.state.scores.get(metric), keep)
-
-
-def settle_stop(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None:
-    """End the run where a signal or the program asked for that."""
-    del trainer
-    signals = run.signals
-    if signals.stop is not None:
-        boundary.stop = StopReason(signals.stop.name, finished=False, exit_code=signals.exit_code)
-    elif boundary.stop is None and signals.asked_to_stop:
-        boundary.stop = StopReason("the program", finished=False)
-
-
-STAGES = (check_finite, log_averages, validate, stop_early, save, settle_stop)
