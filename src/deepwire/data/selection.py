@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,12 +41,18 @@ _SAME_SIDES = 0.1
 _CORRELATION, _CORRELATION_PAIRS = 0.2, 200
 _FEWEST_LINES = 10
 
-_CLOSING = ".,。，、،।"
-"""Marks that no language puts a space before; French does before others."""
-_ANY_CLOSING, _APART = re.compile(rf"[{_CLOSING}]"), re.compile(rf"\S [{_CLOSING}](?= |$)")
-_MOSES = re.compile(r"&(?:apos|quot|amp|lt|gt|#\d+|bar);| @[-,./]@ ")
-_PIECES = re.compile(r"\S@@ |(?:^| )\u2581\S")
-_APART_SHARE, _MOSES_SHARE, _PIECES_SHARE = 0.5, 0.02, 0.1
+_RAW = "give raw text, or choose data.vocabulary.type words"
+_SIGNS = (
+    (re.compile(r"\S@@ |(?:^| )\u2581\S"), 0.1, "cut into subwords already (`@@ ` or `\u2581`)"),
+    # Marks that no language puts a space before; French does before others.
+    (re.compile(r"\S [.,。，、،।](?= |$)"), 0.3, "tokenised already (a space before commas and full stops)"),
+    (
+        re.compile(r"&(?:apos|quot|amp|lt|gt|#\d+|bar);| @[-,./]@ "),
+        0.02,
+        "tokenised already (`&apos;`, `@-@`)",
+    ),
+)
+"""Signs that raw text does not have, and the share of lines from which on they count."""
 
 
 def _language_warnings(labels: tuple[str, str], sides: Sequence[Sequence[str]]) -> list[str]:
@@ -62,30 +69,14 @@ def _language_warnings(labels: tuple[str, str], sides: Sequence[Sequence[str]]) 
     ]
 
 
-def _tokenised_warnings(label: str, lines: Sequence[str]) -> list[str]:
-    """Whether a text was tokenised or cut into subwords before: signs that raw text does not have."""
-    if _share(lines, _PIECES) > _PIECES_SHARE:
-        return [
-            f"{label} looks cut into subwords already (`@@ ` or `\u2581`): give raw text, or choose "
-            "data.vocabulary.type words"
-        ]
-    signs = []
-    closing = [line for line in lines if _ANY_CLOSING.search(line)]
-    if (share := _share(closing, _APART)) > _APART_SHARE:
-        signs.append(f"a space before the comma or full stop in {share:.0%} of the lines that have one")
-    if (share := _share(lines, _MOSES)) > _MOSES_SHARE:
-        signs.append(f"`&apos;`, `@-@` or the like in {share:.0%} of the lines")
-    if not signs:
-        return []
-    return [
-        f"{label} looks tokenised already ({'; '.join(signs)}): give raw text, or translations come out so"
-    ]
-
-
-def _share(lines: Sequence[str], sign: re.Pattern[str]) -> float:
+def _processed_warnings(label: str, lines: Sequence[str]) -> list[str]:
+    """Whether a text was tokenised or cut into subwords before."""
     if len(lines) < _FEWEST_LINES:
-        return 0.0
-    return sum(sign.search(line) is not None for line in lines) / len(lines)
+        return []
+    found = (
+        said for sign, share, said in _SIGNS if sum(map(bool, map(sign.search, lines))) > share * len(lines)
+    )
+    return [f"{label} looks {said}: {_RAW}" for said in islice(found, 1)]
 
 
 @dataclass
@@ -180,7 +171,7 @@ class CheckReport:
         if self.labels[0]:
             warnings += self._pair_warnings(sides)
         for label, lines in zip(self.labels, sides, strict=True):
-            warnings += _tokenised_warnings(label, lines) if self._raw else []
+            warnings += _processed_warnings(label, lines) if self._raw else []
         if self.also_in_training:
             are = "is" if self.also_in_training == 1 else "are"
             warnings.append(f"{self.also_in_training:,} of these pairs {are} also in the training text")

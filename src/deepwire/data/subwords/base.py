@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepwire.data.text.pairs import Pair
+from deepwire.errors import UsageError
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
@@ -61,12 +62,17 @@ class Vocabulary(ABC):
         """`encode` of each text, as arrays."""
         return Segmentation.of(self.encode_lines(texts), self.size)
 
-    @abstractmethod
-    def sample(self, text: str, seed: int, strength: float) -> list[int]:
+    def sample(self, text: str, seed: int, strength: float) -> list[int]:  # noqa: ARG002 - others draw by it
         """A random segmentation: the same for the same text, seed and strength.
 
         The strength is the probability of BPE-dropout, or alpha of a unigram model; 0 is `encode`.
+
+        Raises:
+            UsageError: There is only one segmentation.
         """
+        if strength:
+            raise UsageError("words cannot be segmented at random", "set data.vocabulary.sampling to 0")
+        return self.encode(text)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Raw text of piece ids: PAD and BOS are left out, EOS ends it, UNK becomes U+2047 (⁇)."""

@@ -26,7 +26,7 @@ from deepwire.data.subwords.sampling import LONGEST_KEPT, NEVER, DropoutMerges, 
 from deepwire.data.subwords.words import UNKNOWN, Dictionary
 from deepwire.data.text.pairs import Pair, Reservoir, without_surrogates
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
-from deepwire.errors import DataError, ModelError, UsageError
+from deepwire.errors import DataError, ModelError
 
 SPACE = "\u2581"
 """SentencePiece writes a space as this character; in text it must be told from a space."""
@@ -415,15 +415,6 @@ class PieceTableVocabulary(Vocabulary):
             text = text[tag.end() :]
         pieces += self._processor.encode(text.encode("utf-8", "replace").decode(), out_type=str)
         return [self._table.id(piece) for piece in pieces]
-
-    def sample(self, text: str, seed: int, strength: float) -> list[int]:  # noqa: ARG002
-        """The only segmentation; a UsageError if a random one is asked for."""
-        if strength:
-            raise UsageError(
-                "a vocabulary with a table of pieces cannot be segmented at random",
-                "set data.vocabulary.sampling to 0",
-            )
-        return self.encode(text)
 
     def _decode_ids(self, ids: list[int]) -> str:
         pieces = [UNKNOWN if i == UNK else self._piece(i) for i in ids]

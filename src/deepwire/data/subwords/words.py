@@ -104,12 +104,6 @@ class WordVocabulary(Vocabulary):
         """Words to ids; words that are not in the dictionary become UNK."""
         return [self._dictionary.id(word) for word in text.split(" ") if word]
 
-    def sample(self, text: str, seed: int, strength: float) -> list[int]:  # noqa: ARG002
-        """The only segmentation there is; a ValueError where randomness was asked for."""
-        if strength != 0:
-            raise ValueError("segmented text cannot be segmented at random: sampling must be 0")
-        return self.encode(text)
-
     def _decode_ids(self, ids: list[int]) -> str:
         text = " ".join(UNKNOWN if i == UNK else self._dictionary.piece(i) for i in ids)
         return _JOINT.sub("", text) if self._joiner == "@@" else text
