@@ -90,14 +90,15 @@ def test_padding_is_left_out(
 
 
 def test_the_statistics_are_those_of_the_gates_themselves(
-    make_model: ModelMaker, store: Store, text: Text
+    make_model: ModelMaker, store: Store, text: Text, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("deepwire.lab.subject.BATCH_TOKENS", 1)  # a sentence at a time: no padding
     model = make_model({"connection": "depth_lstm", "layers": 1})
     with torch.no_grad():
         model.encoder.connection.gates[0].norm.bias.normal_(std=2)
     name = store(model)
     subject = open_model(name)
-    batch = next(batches(subject, read_pairs(name, *text), tokens=1))
+    batch = next(batches(subject, read_pairs(name, *text)))
     inside = subject.loaded.model
     seen: list[torch.Tensor] = []
     handle = inside.encoder.connection.gates[0].register_forward_hook(

@@ -126,5 +126,3 @@ def test_the_command_averages_over_text(
     beside = store(make_model({"connection": "mhc_lite", "aggregation": "dlcl"}), "beside")
     (note,) = analyse_weights(beside, *text).notes
     assert note == "Weights of sub-layers of the encoder leave out what its aggregation adds."
-    norms = [figure.name for figure in found.figures if "composite" in figure.name]
-    assert norms == ["encoder-composite-mix", "encoder-composite-mix-of-text"]

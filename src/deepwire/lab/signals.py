@@ -8,7 +8,7 @@ al. 2019, section 2.1; Schoenholz et al. 2017).
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -40,7 +40,7 @@ from deepwire.lab.subject import (
     training_text,
     untrained_model,
 )
-from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
+from deepwire.model.connections.connection import Connection, ConnectionWrapper, DepthState
 from deepwire.model.context import Context
 from deepwire.model.embedding import Embedding
 from deepwire.model.encoder_decoder import EncoderDecoder
@@ -160,8 +160,8 @@ def _read(
             for signal, tensor in signals:
                 sums[signal].add(tensor)
         for result in read.results:
-            for logits in _logits(read.model, result, read.target_words, batch.languages):
-                sums[Signal("decoder", "logits")].add(logits)
+            logits = model.head.logits(result, batch.languages)
+            sums[Signal("decoder", "logits")].add(logits[read.target_words])
     return int(loss.tokens)
 
 
@@ -200,15 +200,6 @@ class _Pass:
             for kind, number, tensor in tap.seen:
                 if kind == "output" and tensor.grad is not None:
                     yield Signal(side, "output gradient", number), tensor.grad[self.words[side]]
-
-
-def _logits(
-    model: TranslationModel, result: Tensor, words: Tensor, languages: Tensor | None
-) -> Iterator[Tensor]:
-    """The logits `[n, V]` of the words of each sentence in turn: those of a whole batch may not fit."""
-    each = [None] * len(result) if languages is None else torch.split(languages.expand(len(result)), 1)
-    for row, real, language in zip(torch.split(result, 1), torch.split(words, 1), each, strict=True):
-        yield model.head.logits(row, language)[real]
 
 
 def _parts_of_embedding(model: TranslationModel, batch: DeviceBatch) -> Iterator[tuple[Signal, Tensor]]:
@@ -264,17 +255,6 @@ class ConnectionTap(ConnectionWrapper):
             self.seen.append(("output", self.calls[index].layer, x))
             state = self.inner.with_stream(state, x)  # so that what follows is made of it
         return state
-
-
-def call_names(calls: Sequence[Call]) -> list[str]:
-    """Names of the calls of a stack; where a layer makes a call several times, with their numbers."""
-    kinds = [(call.layer, call.kind.replace("_", "-")) for call in calls]
-    often, made = Counter(kinds), Counter[tuple[int, str]]()
-    names = []
-    for layer, kind in kinds:
-        made[layer, kind] += 1
-        names.append(f"{kind} ({made[layer, kind]})" if often[layer, kind] > 1 else kind)
-    return names
 
 
 _MICRO_BATCH = 2048
@@ -434,14 +414,13 @@ def _tables(model: TranslationModel, sizes: SizesOfSeeds) -> Iterator[Table]:
         rows=[(side, *(sizes.signal(side, kind) for kind in ends)) for side in model.stacks()],
     )
     for side, stack in model.stacks().items():
-        names = call_names(stack.calls)
         yield Table(
             title=f"{side.capitalize()}: what each sub-layer reads and gives, rms",
             columns=["layer", "sub-layer", "reads", "gives"],
             rows=[
                 (
                     call.layer + 1,
-                    names[index],
+                    call.kind.replace("_", "-"),
                     *(sizes.signal(side, kind, index) for kind in ("reads", "gives")),
                 )
                 for index, call in enumerate(stack.calls)

@@ -36,8 +36,6 @@ from deepwire.model.introspection import (
     OF_SUBLAYERS,
     TARGET_LANGUAGE,
     DepthWeights,
-    composite_norms,
-    of_composite_mixes,
     of_layer_inputs,
     of_sublayers,
 )
@@ -301,16 +299,14 @@ class _Follower(ConnectionWrapper):
     def __init__(self, inner: Connection) -> None:
         super().__init__(inner)
         self._rows = [_Mean() for _ in range(len(inner.calls) + 1)]
-        self._norms = _Mean()
         self._seen = False
         # Of every output in every part, [P, R, outputs so far, B, T]: R parts of an output.
         self._carried: Tensor | None = None
-        self._mixes: list[Tensor] = []
         self._next = 0
 
     def start(self, x: Tensor, context: Context) -> DepthState:
         """The weights of the embedding alone."""
-        self._carried, self._mixes, self._next = None, [], 0
+        self._carried, self._next = None, 0
         return self.inner.start(x, context)
 
     def read(self, state: DepthState, index: int, context: Context) -> Tensor:
@@ -333,11 +329,6 @@ class _Follower(ConnectionWrapper):
             values[number, : number + 1] = row.value
         title = "Outputs of sub-layers in what each sub-layer reads"
         yield of_sublayers(values, key="mixing", title=f"{title}, {MEAN}")
-        norms = self._norms.value
-        if norms.dim():
-            yield of_composite_mixes(
-                norms, key="composite-mix-of-text", title=f"Norms, {MEAN}, of the mix of parts"
-            )
 
     def _follow(self, state: DepthState, index: int) -> None:
         mixing = self.inner.mixing(state, index)
@@ -351,9 +342,7 @@ class _Follower(ConnectionWrapper):
         # Of an output in parts the size of the matrix between its parts and those that are read.
         size = seen[0, 0] if len(read) == 1 else seen.square().sum((0, 1)).sqrt() / len(read) ** 0.5
         self._rows[index].add(size, self.words)
-        if mixing.write is None:
-            self._end()
-        else:
+        if mixing.write is not None:
             self._write(mixing.write.double(), read.size(1))
 
     def _write(self, write: Tensor, parts: int) -> None:
@@ -362,14 +351,6 @@ class _Follower(ConnectionWrapper):
         new = write[:, parts:].unsqueeze(2)
         positions = max(old.shape[3:], new.shape[3:], key=lambda shape: shape.numel())
         self._carried = torch.cat([each.expand(*each.shape[:3], *positions) for each in (old, new)], 2)
-        self._mixes.append(of_words(write[:, :parts], self.words))
-
-    def _end(self) -> None:
-        sizes = {mix.shape[:2] for mix in self._mixes}
-        if sizes and all(rows == columns > 1 for rows, columns in sizes):
-            norms = composite_norms(self._mixes)
-            # The mean of this batch counts for each of its words.
-            self._norms.add(norms[..., None, None], self.words)
 
 
 def _of_the_embedding(read: int, parts: int) -> Tensor:
