@@ -208,7 +208,7 @@ def test_a_command_draws_as_its_options_and_the_stored_settings_say(
             ["perplexity", "runs/run", "-i", "valid.en", "--stride", "25"],
             "stride must be from 1 to the context of",
         ),
-        (["perplexity", "runs/run", "-i", "empty.en"], "empty.en: has no line that is not empty"),
+        (["perplexity", "runs/run", "-i", "empty.en"], "no text to score"),
     ],
 )
 def test_what_it_cannot_do(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +13,7 @@ from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import CountedLines, warn, write_answers
 from deepwire.cli.settings import with_settings
 from deepwire.config.counts import counted
-from deepwire.errors import DataError, UsageError
+from deepwire.errors import UsageError
 from deepwire.io.json_lines import json_line
 from deepwire.io.output import check_output, write_output
 
@@ -98,20 +97,8 @@ def perplexity(
     check_output(output, (input_,))
     opt.use_threads(threads)
     model = deepwire.load(models, device, precision, settings=settings, warn=warn)
-    lines = read_text(input_, warn)
-    found = model.perplexity(_some(lines, input_), context=context, stride=stride)
+    found = model.perplexity(read_text(input_, warn), context=context, stride=stride)
     write_output(output, (json_line(found.to_dict()) if as_json else _summary(found)) + "\n")
-
-
-def _some(lines: Iterator[str], path: Path) -> Iterator[str]:
-    """The lines from the first that is not empty; looked for once the model has agreed to read them."""
-    from deepwire.data.text.files import display
-
-    first = next(filter(None, lines), None)
-    if first is None:
-        raise DataError(f"{display(path)}: has no line that is not empty")
-    yield first
-    yield from lines
 
 
 def _summary(score: TextScore) -> str:

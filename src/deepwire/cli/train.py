@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from deepwire import plugins
 from deepwire.cli.options import Overrides, RunFileName
 from deepwire.command_line import again
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from deepwire.api.training import Run
     from deepwire.data.data_config import DataConfig
     from deepwire.distributed.process_group import ProcessGroup
-    from deepwire.runfile import LoadedRunFile, RunFile
+    from deepwire.runfile import LoadedRunFile
 
 Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew; a run that is there becomes RUN.1.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors; RUN/log.txt has it all.")]
@@ -135,21 +134,12 @@ def _summarise(loaded: LoadedRunFile, run: Run, processes: ProcessGroup) -> None
         print(f"newest checkpoint: {best.path} (not validated, so none is called the best)")
     if stop_reason is None or stop_reason.finished:
         directory = shlex.quote(str(loaded.run_directory))
-        options = options_of_plugins(loaded.config)
-        print(f"next: deepwire {options}{_next_command(directory, loaded.config.data)}")
+        print(f"next: deepwire {_next_command(directory, loaded.config.data)}")
     else:
         on = again(without=["--fresh"])  # it would begin anew once more
         print(f"stopped by {stop_reason.reason} and saved; go on from here: {on}")
         if processes.after_stop:
             print(processes.after_stop)
-
-
-def options_of_plugins(config: RunFile) -> str:
-    """The options that let the stored model import its packages; none for those with entry points."""
-    from deepwire.config.choice import plugins_of
-
-    packages = dict.fromkeys(plugin.package for plugin in plugins_of(config.model))
-    return "".join(f"--plugin {package} " for package in packages if not plugins.is_announced(package))
 
 
 def _next_command(directory: str, data: DataConfig) -> str:
