@@ -27,8 +27,7 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.metric import Floats, Metric
-from deepwire.evaluation.metric_choice import MetricOptions, corpus_score
-from deepwire.evaluation.standard_metrics import ChrfMetric
+from deepwire.evaluation.metric_choice import ChrfMetric, MetricOptions, corpus_score
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
 from deepwire.model.connections.residual import PreNorm, PreNormConfig

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.cli.main import main
-from deepwire.cli.usage_errors import KEYS
+from deepwire.cli.main import KEYS, main
 from deepwire.config.section import described_keys
 from deepwire.runfile import RunFile
 

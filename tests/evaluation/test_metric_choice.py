@@ -11,6 +11,7 @@ from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.comparison import text_warnings
 from deepwire.evaluation.metric_choice import (
     METRICS,
+    BleuMetric,
     LanguageMetrics,
     MetricOptions,
     corpus_score,
@@ -20,7 +21,6 @@ from deepwire.evaluation.metric_choice import (
     script_without_spaces,
     tokenizer_of,
 )
-from deepwire.evaluation.standard_metrics import BleuMetric
 from deepwire.evaluation.texts import Text
 
 SACREBLEU = {

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import codecs
+import difflib
 import errno
 import importlib
 import io
 import logging
 import os
 import platform
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, NoReturn
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from deepwire import __version__, command_line, plugins
 from deepwire.cli.line_by_line import HarmlessFormatter
-from deepwire.cli.usage_errors import described, leave_reading_to_commands
 from deepwire.errors import DeepwireError, UsageError, harmless
 from deepwire.io.atomic import is_disk_full
 from deepwire.ops.process import allow_float32_choice
@@ -93,6 +95,8 @@ EPILOG = (
 
 _WRONG_PATH = (FileNotFoundError, PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError)
 _WRONG_NAME = {errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP}
+KEYS = Path(__file__).with_name("keys.txt")
+"""The settings of a run file, which its classes would take seconds to tell; a test compares them."""
 # The shell sets it to ask what may stand at the cursor; typer derives the name from that of the command.
 _COMPLETE = "_DEEPWIRE_COMPLETE"
 # Packages, separated by commas.
@@ -210,7 +214,7 @@ def _invoke(arguments: Sequence[str]) -> int:
     if verb in ("results", "questions"):
         raise UsageError(f"'deepwire {verb}' is now 'deepwire study'", "see deepwire study --help")
     command = typer.main.get_command(build_app(verb if verb in COMMANDS else None))
-    leave_reading_to_commands(command)
+    _leave_reading_to_commands(command)
     try:
         with command.make_context("deepwire", list(arguments)) as context:
             command.invoke(context)
@@ -241,7 +245,7 @@ def _describe_error(error: Exception, arguments: Sequence[str]) -> tuple[list[st
     if isinstance(error, DeepwireError):
         return error.message.splitlines() or [type(error).__name__], error.hint, error.exit_code
     if isinstance(error, typer.TyperException):
-        return described(error, _verb(arguments))
+        return _describe_usage_error(error, _verb(arguments))
     if isinstance(error, typer.Abort):
         return ["the input ended too early"], "", 1
     if isinstance(error, MemoryError) or _is_torch_memory_error(error):
@@ -253,6 +257,54 @@ def _describe_error(error: Exception, arguments: Sequence[str]) -> tuple[list[st
         wrong = isinstance(error, _WRONG_PATH) or error.errno in _WRONG_NAME
         return [f"{where}{error.strerror}"], hint, 6 if full else 2 if wrong else 1
     return [f"unexpected {type(error).__name__}: {_first_line(error)}"], "", 1
+
+
+def _leave_reading_to_commands(command: Any) -> None:
+    """Have the parser not ask whether a path may be read: the command that reads it knows what it is."""
+    for parameter in command.params:
+        # Only a parameter of ours has one, and nothing public leads there.
+        info = getattr(getattr(parameter, "type_descriptor", None), "parameter_info", None)
+        if info is not None:
+            info.readable = False
+    for inside in getattr(command, "commands", {}).values():
+        _leave_reading_to_commands(inside)
+
+
+def _describe_usage_error(error: typer.TyperException, verb: str) -> tuple[list[str], str, int]:
+    """(lines, hint, exit code) of a wrong option or command; the parser's suggestion becomes the hint."""
+    text = " ".join(error.format_message().split()).replace("Value error, ", "")
+    if error.__cause__ is not None and hasattr(error.__cause__, "errors"):  # pydantic's
+        fault = error.__cause__.errors()[0]
+        if fault["type"] != "value_error":
+            must = fault["msg"].replace("Input should", "must")
+            text = text.replace(fault["msg"], f"{must}, not {fault['input']}")
+    match = re.search(r"\s*\(Possible options: (.+)\)$|\.?\s*Did you mean (.+)\?$", text)
+    guesses = [] if match is None else [name.strip() for name in (match[1] or match[2]).split(",")]
+    text = text if match is None else text[: match.start()]
+    context = getattr(error, "ctx", None)
+    path = f"deepwire {verb}".strip() if context is None else context.command_path
+    typed = re.search(r"No such option: --?([^\s=]+?)\.?(\s|=|$)", text)
+    if typed:  # dashes, which all have in common, make no name similar
+        guesses = [
+            f"--{near}" for near in difflib.get_close_matches(typed[1], [name[2:] for name in guesses])
+        ]
+    hint = f"did you mean {', '.join(guesses)}?" if guesses else f"see {path} --help"
+    words = {str(each.metavar) for each in (context.command.params if context else ())}
+    if typed and any("[KEY=VALUE]" in word for word in words):
+        keys = _settings_called(typed[1], "" if "[KEY=VALUE]..." in words else "decoding.")
+        hint = f"settings have no dashes: {' or '.join(f'{key}=VALUE' for key in keys)}" if keys else hint
+    return ([text.rstrip(".")] if text else []), hint, error.exit_code
+
+
+def _settings_called(typed: str, section: str) -> list[str]:
+    """The settings below a section that an option may have been meant to be: the outermost of its name."""
+    name = "_" + re.sub(r"[-.]", "_", typed)
+    known = KEYS.read_text(encoding="utf-8").splitlines()
+    below = [key.removeprefix(section) for key in known if key.startswith(section)]
+    found = [key for key in below if f"_{key}".replace(".", "_").endswith(name)]
+    exact = [key for key in found if f"_{key.rpartition('.')[2]}" == name] or found
+    least = min((key.count(".") for key in exact), default=0)
+    return [key for key in exact if key.count(".") == least]
 
 
 def _is_torch_memory_error(error: Exception) -> bool:

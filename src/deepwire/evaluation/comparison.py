@@ -8,7 +8,12 @@ from dataclasses import asdict, dataclass
 
 from deepwire.errors import UsageError
 from deepwire.evaluation.metric import Floats, Metric, Score, check_line_counts, reference_count
-from deepwire.evaluation.metric_choice import script_without_spaces
+from deepwire.evaluation.metric_choice import (
+    BleuMetric,
+    MultiBleuMetric,
+    TerMetric,
+    script_without_spaces,
+)
 from deepwire.evaluation.significance import (
     DEFAULT_SAMPLES,
     DEFAULT_SEED,
@@ -16,7 +21,6 @@ from deepwire.evaluation.significance import (
     Interval,
     paired_test,
 )
-from deepwire.evaluation.standard_metrics import BleuMetric, MultiBleuMetric, TerMetric
 from deepwire.evaluation.texts import Text
 
 SIGNIFICANT = 0.05
