@@ -11,8 +11,7 @@ from deepwire.command_line import again, remember
 
 @pytest.fixture(autouse=True)
 def _nothing_typed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("TORCHELASTIC_RUN_ID", "LOCAL_WORLD_SIZE", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     yield
     remember([])
 
@@ -29,11 +28,5 @@ def test_from_python_there_is_no_command() -> None:
 
 def test_torchrun_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     remember(["train", "a.yaml"])
-    assert again(processes=4) == "torchrun --nproc-per-node 4 -m deepwire train a.yaml"
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert again() == "torchrun --nproc-per-node 2 -m deepwire train a.yaml"
-    assert again(processes=4) == "torchrun --nproc-per-node 4 -m deepwire train a.yaml"
-    monkeypatch.setenv("WORLD_SIZE", "8")
     assert again() == "torchrun ... -m deepwire train a.yaml"

@@ -14,13 +14,12 @@ def remember(arguments: Sequence[str]) -> None:
     _typed[:] = arguments
 
 
-def again(*added: str, without: Sequence[str] = (), processes: int | None = None) -> str:
+def again(*added: str, without: Sequence[str] = ()) -> str:
     """The user's command with a change, quoted for a shell.
 
     Args:
         added: Arguments to add.
         without: Arguments to leave out.
-        processes: How many torchrun is to start on this machine; None = started as it was.
 
     Returns:
         The command; empty where none was typed, as in a Python program.
@@ -29,13 +28,5 @@ def again(*added: str, without: Sequence[str] = (), processes: int | None = None
         return ""
     end = _typed.index("--") if "--" in _typed else len(_typed)
     kept = [argument for argument in _typed[:end] if argument not in (*added, *without)]
-    return shlex.join([*_program(processes), *kept, *added, *_typed[end:]])
-
-
-def _program(processes: int | None) -> list[str]:
-    here, everywhere = (os.environ.get(name, "1") for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
-    if processes is None and ("TORCHELASTIC_RUN_ID" not in os.environ or everywhere == "1"):
-        return ["deepwire"]
-    # How several machines find each other is not known here.
-    how = ["--nproc-per-node", str(processes or here)] if here == everywhere else ["..."]
-    return ["torchrun", *how, "-m", "deepwire"]
+    program = ["torchrun", "...", "-m"] if "TORCHELASTIC_RUN_ID" in os.environ else []
+    return shlex.join([*program, "deepwire", *kept, *added, *_typed[end:]])

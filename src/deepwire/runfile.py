@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from deepwire import recipes
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.config.choice import TRUSTED
-from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings, changeable_keys
+from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings, keys_below
 from deepwire.config.settings_reader import Settings, SettingsDocument, absolute, read_settings
 from deepwire.config.unused_settings import canonical_settings
 from deepwire.config.yaml_tree import PlainValue
@@ -220,7 +220,7 @@ class RunFile(Section):
         return outline(self.model, lambda: build_stacks(self.model, self.model.specs()))
 
 
-CHANGEABLE = frozenset(changeable_keys(RunFile))
+CHANGEABLE = frozenset(key for key, field in keys_below(RunFile) if field.json_schema_extra == MAY_CHANGE)
 """The settings, with all below them, that may change in the middle of a run."""
 
 

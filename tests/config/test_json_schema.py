@@ -42,8 +42,6 @@ RIGHT = {
 WRONG = {
     "an unknown key": TEXT + "training: {batch_token: 4096}",
     "an unknown section": TEXT + "trainer: {}",
-    "no data": "model: {d_model: 512}",
-    "no training text": "data: {source: de, target: en}",
     "a text for a number": TEXT + "model: {heads: x}",
     "a text for a count": TEXT + "training: {max_updates: many}",
     "too small": TEXT + "model: {d_model: 0}",

@@ -1,7 +1,7 @@
 """JSON Schema of a section: what an editor needs to complete and check a run file.
 
 It describes what may be *written*: shorthands such as ``4k`` for a count or a type alone for its section,
-``extends``, and ``${env:NAME}``. What holds between several settings is left to reading the file.
+and ``extends``. What holds between several settings, and what must be there, is left to reading the file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from deepwire.config.section import Section, sections, tags
 Schema: TypeAlias = dict[str, Any]  # JSON
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-ENVIRONMENT = "FromEnvironment"
 _LENGTH = r"^[0-9][0-9_]*(\.[0-9]+)?[kKmMgG]?[uet]?$"
 
 
@@ -39,12 +38,6 @@ def schema_of(section: type[Section], title: str) -> Schema:
     definitions: dict[str, Schema] = {}
     builder = _Builder(definitions)
     whole = builder.mapping(section)
-    definitions[ENVIRONMENT] = {
-        "type": "string",
-        "pattern": r"\$\{env:[A-Za-z_][A-Za-z0-9_]*\}",
-        # No description: an editor would show it in place of the key's where a value is wrong.
-        "$comment": "the value of an environment variable",
-    }
     properties = {
         "extends": {
             "type": "string",
@@ -57,23 +50,8 @@ def schema_of(section: type[Section], title: str) -> Schema:
         "title": title,
         **whole,
         "properties": properties,
-        # What is taken over from elsewhere need not be written again.
-        "if": {"not": {"required": ["extends"]}},
-        "then": _required(section),
         "$defs": dict(sorted(definitions.items())),
     }
-
-
-def _required(section: type[Section]) -> Schema:
-    """The keys that a file without ``extends`` must have, down through plain sections."""
-    needed = [name for name, field in section.model_fields.items() if field.is_required()]
-    below = {
-        name: _required(inner[0])
-        for name in needed
-        if len(inner := sections(section.model_fields[name].annotation)) == 1
-        and get_origin(section.model_fields[name].annotation) is None
-    }
-    return {"required": needed, "properties": below} if below else {"required": needed}
 
 
 class _Builder:
@@ -157,10 +135,7 @@ class _Builder:
 def _leaf(annotation: object, metadata: tuple[object, ...]) -> Schema:
     kept = [entry for entry in metadata if not isinstance(entry, BeforeValidator)]
     whole: Any = Annotated[annotation, *kept] if kept else annotation
-    schema = TypeAdapter(whole).json_schema()
-    if schema.get("type") in ("integer", "number", "boolean"):
-        return _any_of([schema, {"$ref": f"#/$defs/{ENVIRONMENT}"}])
-    return schema
+    return TypeAdapter(whole).json_schema()
 
 
 def _any_of(forms: Sequence[Schema]) -> Schema:

@@ -22,6 +22,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 Removed = Mapping[str, tuple[object, ...]]
 UnusedSettings = Iterator[tuple[str, str]]
@@ -177,28 +178,18 @@ def child(annotation: object, key: str | int, tag: object = None) -> object | No
     return None
 
 
-def described_keys(section: type[Section], prefix: str = "", depth: int = 8) -> Iterator[tuple[str, str]]:
-    """Every dotted key that a run file may hold below ``section``, with its description."""
-    if depth == 0:
-        return
-    for name, field in section.model_fields.items():
+def keys_below(section: type[Section], prefix: str = "", depth: int = 8) -> Iterator[tuple[str, FieldInfo]]:
+    """Every dotted key that a run file may hold below ``section``, with its field."""
+    for name, field in section.model_fields.items() if depth else ():
         path = f"{prefix}.{name}" if prefix else name
-        yield path, field.description or ""
+        yield path, field
         for inner in sections(field.annotation):
-            yield from described_keys(inner, path, depth - 1)
+            yield from keys_below(inner, path, depth - 1)
 
 
-def changeable_keys(section: type[Section], prefix: str = "", depth: int = 8) -> Iterator[str]:
-    """The dotted keys below ``section`` that are marked by `MAY_CHANGE`, each with all that is below it."""
-    if depth == 0:
-        return
-    for name, field in section.model_fields.items():
-        path = f"{prefix}.{name}" if prefix else name
-        if field.json_schema_extra == MAY_CHANGE:
-            yield path
-            continue
-        for inner in sections(field.annotation):
-            yield from changeable_keys(inner, path, depth - 1)
+def described_keys(section: type[Section]) -> Iterator[tuple[str, str]]:
+    """Every dotted key below ``section``, with its description."""
+    return ((key, field.description or "") for key, field in keys_below(section))
 
 
 def _items(annotation: object) -> object | None:

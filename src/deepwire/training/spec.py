@@ -12,11 +12,10 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.config.section import flatten, written
 from deepwire.data.batches.batching import BatchSettings, UpdateStream
 from deepwire.data.prepare.prepared import Prepared
-from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError, UsageError
 from deepwire.io.regular_files import UnreadableError, read_json
 from deepwire.model.translation_model import TranslationModel
-from deepwire.training.config import TextMetric, TrainingConfig
+from deepwire.training.config import TrainingConfig
 
 _SHOWN = 60
 
@@ -138,29 +137,13 @@ def _shown(value: object) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
-class TranslateTexts(Protocol):
-    """Raw source texts to raw translations, in their order; the model is in evaluation mode."""
+TranslateTexts = Callable[..., list[str]]
+"""From a model in evaluation mode, its vocabularies and raw source texts to raw translations, in their order;
+``to`` is the target language where there are several."""
 
-    def __call__(
-        self, model: TranslationModel, vocabularies: Vocabularies, texts: Sequence[str], /, *, to: str = ""
-    ) -> list[str]:
-        """Translate; ``to`` is the target language where there are several."""
-
-
-class ScoreTexts(Protocol):
-    """A metric (BLEU 0 to 100, ...) of translations against references."""
-
-    def __call__(
-        self,
-        metric: TextMetric,
-        translations: Sequence[str],
-        references: Sequence[str],
-        sources: Sequence[str],
-        /,
-        *,
-        language: str = "",
-    ) -> float:
-        """Score; ``language`` is that of the text where there are several."""
+ScoreTexts = Callable[..., float]
+"""From the name of a metric, translations, references and sources to a score (BLEU 0 to 100); ``language``
+is that of the text where there are several."""
 
 
 class WarmStartReport(Protocol):
