@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, get_origin
 
 from deepwire.config.choice import Choice
-from deepwire.config.json_schema import ENVIRONMENT, schema_of
+from deepwire.config.json_schema import schema_of
 from deepwire.config.section import Section, sections, tags
 from deepwire.runfile import RunFile
 
@@ -142,8 +142,6 @@ def _forms(node: dict[str, Any]) -> list[dict[str, Any]]:
 def _form(form: dict[str, Any], schema: dict[str, Any]) -> str:
     if "$ref" in form:
         name = form["$ref"].rpartition("/")[2]
-        if name == ENVIRONMENT:
-            return ""
         kind = next((page for kind, (page, _) in KINDS.items() if name == f"{kind.title()}Section"), None)
         return f"[one of these]({kind}.md)" if kind else "section"
     if "enum" in form or "const" in form:
