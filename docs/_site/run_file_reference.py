@@ -30,7 +30,7 @@ PLACES = {
     "optimizer": "training.optimizer",
     "schedule": "training.schedule",
 }
-TOP = ("data", "model", "training", "decoding", "export", "recipe")
+TOP = ("data", "model", "training", "decoding", "recipe")
 
 
 def pages() -> dict[str, str]:
