@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 import pytest
 import torch
@@ -43,14 +44,14 @@ Stack = Mapping[str, object]
 
 
 def fairseq_model(
-    name: str, encoder: Stack, decoder: Stack, find: Find | None = None, **changes: object
+    name: str, stacks: tuple[Stack, Stack], find: Find | None = None, changes: Stack = MappingProxyType({})
 ) -> FairseqModel:
     """A case in fairseq's conventions, by default of 4 and 3 layers.
 
     Cases share files of parameters: what a model lacks must be a norm, a gate or a weight that it fixes.
     """
-    stacks = {"encoder": {"layers": 4, **encoder}, "decoder": {"layers": 3, **decoder}}
-    config = ModelConfig.model_validate({**FAIRSEQ, **stacks, **changes})
+    encoder, decoder = {"layers": 4, **stacks[0]}, {"layers": 3, **stacks[1]}
+    config = ModelConfig.model_validate({**FAIRSEQ, "encoder": encoder, "decoder": decoder, **changes})
     model = build_model(config, WORDS, WORDS, pad_id=PAD)
     golden = case(name)
     # The dense history of the ODE code counts its norms from the first layer, not from the embedding.
@@ -175,17 +176,17 @@ ALL_OF_LANGUAGES = {"norm": True, "transform": "released", "embedding": "both", 
 PRE = partial(neutron, post_norm=False)
 BIASES = {"attention": True, "feed_forward": "both"}
 MODELS: dict[str, Callable[[], GoldenModel]] = {
-    **{name: partial(fairseq_model, name, *stacks) for name, stacks in FAIRSEQ_CASES.items()},
+    **{name: partial(fairseq_model, name, stacks) for name, stacks in FAIRSEQ_CASES.items()},
     **{
-        f"{name} as dense": partial(fairseq_model, name, *both(connection, aggregation=DENSE))
+        f"{name} as dense": partial(fairseq_model, name, both(connection, aggregation=DENSE))
         for name, connection in DENSE_CASES.items()
     },
-    "gtrans_releasearch": partial(fairseq_model, "gtrans_releasearch", *gtrans(MIXTURE), **RELEASED),
-    "rezero": partial(fairseq_model, "rezero", *both("rezero"), rezero_places),
-    **{name: partial(fairseq_model, name, *stacks, ode_places) for name, stacks in ODE_CASES.items()},
-    "own_matt_postnorm": partial(fairseq_model, "own_matt_postnorm", *MERGED, merged_places),
-    "own_ta_postnorm": partial(fairseq_model, "own_ta_postnorm", *TRANSPARENT, transparent_places),
-    "own_msc_prenorm": partial(fairseq_model, "own_msc_prenorm", *COLLABORATION, collaboration_places),
+    "gtrans_releasearch": partial(fairseq_model, "gtrans_releasearch", gtrans(MIXTURE), changes=RELEASED),
+    "rezero": partial(fairseq_model, "rezero", both("rezero"), rezero_places),
+    **{name: partial(fairseq_model, name, stacks, ode_places) for name, stacks in ODE_CASES.items()},
+    "own_matt_postnorm": partial(fairseq_model, "own_matt_postnorm", MERGED, merged_places),
+    "own_ta_postnorm": partial(fairseq_model, "own_ta_postnorm", TRANSPARENT, transparent_places),
+    "own_msc_prenorm": partial(fairseq_model, "own_msc_prenorm", COLLABORATION, collaboration_places),
     "nmt_std_v1_bias": partial(neutron_model, "nmt_std_v1_bias", both(NORMED_EMBEDDING), POST, bias=BIASES),
     "nmt_std_v2": partial(neutron_model, "nmt_std_v2", both("pre_norm"), PRE),
     "nmt_std_v2_rel3": partial(
@@ -243,7 +244,7 @@ def test_mhplstm_in_the_decoder() -> None:
 @pytest.mark.parametrize(("name", "changes"), [("gtrans_sparse", {}), ("gtrans_releasearch", RELEASED)])
 def test_arithmetic_mixture(name: str, changes: Mapping[str, object]) -> None:
     """The paper's mixture of the same groups: the weighted sum of their probabilities."""
-    loaded = fairseq_model(name, *gtrans({**MIXTURE, "probabilities": "arithmetic"}), **changes)
+    loaded = fairseq_model(name, gtrans({**MIXTURE, "probabilities": "arithmetic"}), changes=changes)
     batch = loaded.batch()
     found = loaded.model.log_probs(batch.source, batch.target).exp()
     expected = loaded.golden["out/mixture_prob"]
@@ -255,7 +256,7 @@ def test_arithmetic_mixture(name: str, changes: Mapping[str, object]) -> None:
 def test_fixed_weights_equal_learned_ones_of_that_value(connection: str, weights: str) -> None:
     """Golden DLCL models, their weights set to 1/N or 1: fixing these weights gives the same numbers."""
     name = f"dlcl_{connection.replace('_', '')}"
-    loaded = fairseq_model(name, *both(connection, aggregation=dlcl()))
+    loaded = fairseq_model(name, both(connection, aggregation=dlcl()))
     learned, batch = loaded.model, loaded.batch()
     with torch.no_grad():
         for stack in (learned.encoder, learned.decoder):
@@ -264,7 +265,7 @@ def test_fixed_weights_equal_learned_ones_of_that_value(connection: str, weights
             mix.copy_((1 / row if weights == "average" else torch.ones_like(row)).expand_as(mix))
     initial = "one" if weights == "sum" else "average"
     for aggregation in ({**DENSE, "weights": weights}, dlcl(learned=False, initial=initial)):
-        fixed = fairseq_model(name, *both(connection, aggregation=aggregation)).model
+        fixed = fairseq_model(name, both(connection, aggregation=aggregation)).model
         with torch.no_grad():
             one, other = (each.log_probs(batch.source, batch.target) for each in (fixed, learned))
         assert deviation(one, other) < OUTPUT_TOLERANCE
