@@ -83,26 +83,10 @@ def test_one_parameter_can_set_several_keys_of_an_own_run_file(tmp_path: Path) -
     assert loaded.name == "own-depth-2"
 
 
-@pytest.mark.parametrize(
-    ("name", "override", "message", "hint"),
-    [
-        (
-            GROUPS,
-            "depth=3",
-            "command line: depth: is neither a section nor",
-            "its parameters are group_size, layers",
-        ),
-        (DLCL, "layers=many", "command line: model.encoder.layers: must be a whole number, not 'many'", ""),
-        (DLCL, "layers", "command line: 'layers' is not key=value", ""),
-        (DLCL, "layers=", "command line: model.encoder.layers: must be a whole number", ""),
-        ("papers/dlcl-2019/dlcl-pre-30-6", "layers=3", "command line: layers: unknown key", ""),
-    ],
-)
-def test_mistakes(name: str, override: str, message: str, hint: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        load_run_file(name, [override])
-    assert raised.value.message.startswith(message)
-    assert raised.value.hint == hint
+def test_an_unknown_parameter_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"^command line: depth: ") as raised:
+        load_run_file(GROUPS, ["depth=3"])
+    assert raised.value.hint == "its parameters are group_size, layers"
 
 
 def test_a_parameter_cannot_hide_a_section(tmp_path: Path) -> None:
