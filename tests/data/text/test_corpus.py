@@ -127,18 +127,6 @@ def test_a_corpus_may_be_for_some_directions_only(tmp_path: Path) -> None:
         texts_by_direction(config(str(tmp_path / "t"), ["en-it"]))
 
 
-@pytest.mark.parametrize("form", ["prefix", "opus100"])
-def test_a_missing_file_is_named_with_its_direction(tmp_path: Path, form: str) -> None:
-    opus100(tmp_path)
-    for language in ("de", "en"):
-        write(tmp_path / f"t.{language}", ["x"])
-    corpus = {form: str(tmp_path / ("t" if form == "prefix" else "opus-100-corpus"))}
-    data = config(corpus, ["de-en", "en-it"])
-    name = r"t\.it" if form == "prefix" else r"opus\.en-it-train\.en"
-    with pytest.raises(DataError, match=rf"{name}: no such file .*needed for en-it"):
-        texts_by_direction(data)
-
-
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

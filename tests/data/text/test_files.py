@@ -55,31 +55,6 @@ def test_cut_compressed_data_is_an_error(tmp_path: Path, kind: str, keep: float)
         list(read_lines(path))
 
 
-@pytest.mark.parametrize("kind", ["gzip", "xz", "zstd"])
-def test_damaged_compressed_data_is_an_error(tmp_path: Path, kind: str) -> None:
-    data = bytearray(COMPRESS[kind](os.urandom(1000).hex().encode() * 3))
-    data[len(data) // 3 : len(data) // 3 + 40] = bytes(40)
-    path = write(tmp_path, bytes(data))
-    with pytest.raises(DataError, match=f"^{path}: "):
-        list(read_lines(path))
-
-
-@pytest.mark.parametrize(
-    ("data", "lines"),
-    [
-        (b"", []),
-        (b"\n", [""]),
-        (b"a", ["a"]),
-        (b"a\n\n", ["a", ""]),
-        (b"P*\n", ["P*"]),
-        (b"\x1f\n", ["\x1f"]),
-        (b"(\n", ["("]),
-    ],
-)
-def test_small_texts(tmp_path: Path, data: bytes, lines: list[str]) -> None:
-    assert list(read_lines(write(tmp_path, data))) == lines
-
-
 def test_mark_and_carriage_returns_are_removed_and_counted(tmp_path: Path) -> None:
     notes = ReadNotes()
     path = write(tmp_path, b"\xef\xbb\xbfa\r\nb\r\r\n\xef\xbb\xbfc\n")
