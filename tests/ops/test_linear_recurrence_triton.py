@@ -32,23 +32,9 @@ def kernels() -> Iterator[ModuleType]:
         sys.modules.pop(NAME, None)
         try:
             module = importlib.import_module(NAME)
-            skip_without_interpreter(module)
             yield module
         finally:
             del sys.modules[NAME]
-
-
-def skip_without_interpreter(module: ModuleType) -> None:
-    """The interpreter of Triton 3.6 makes numbers of arrays in a way that numpy 2.4 no longer allows."""
-    from triton.runtime.errors import InterpreterError
-
-    one = torch.ones(1, 1)
-    try:
-        module.recur(one, one, one[0])
-    except InterpreterError as error:
-        if "only 0-dimensional arrays" in str(error):
-            pytest.skip("the interpreter of this Triton does not work with this numpy")
-        raise
 
 
 def draw(length: int, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
