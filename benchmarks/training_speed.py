@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import os
+import re
 import shutil
 import signal
 import statistics
@@ -23,12 +24,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import harness
 import machine
-import process_tree
 import sentencepiece
 import torch
 from peers.base import TASKS, Reading, Task, Toolkit
@@ -236,9 +237,9 @@ def watched(process: subprocess.Popen[bytes], readings: Callable[[], list[Readin
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if not pid:
-            spent = process_tree.cpu_seconds(process.pid)
+            spent = cpu_seconds(process.pid)
             if time.monotonic() > look:
-                most, look = max(most, process_tree.memory(process.pid)), time.monotonic() + MEMORY_SECONDS
+                most, look = max(most, memory(process.pid)), time.monotonic() + MEMORY_SECONDS
         for reading in readings():
             watch.cpu.setdefault(reading.update, spent)
         if pid:
@@ -247,6 +248,37 @@ def watched(process: subprocess.Popen[bytes], readings: Callable[[], list[Readin
             watch.peak_gib = max(most / 2**30, usage.ru_maxrss / 2**20)
             return watch
         time.sleep(0.2)
+
+
+def processes(root: int) -> Iterator[int]:
+    """A process and its descendants, as far as they are still there."""
+    yield root
+    # Of every thread those that it started: proc_pid_task_children(5).
+    for started in Path(f"/proc/{root}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in started.read_text().split():
+                yield from processes(int(child))
+
+
+def cpu_seconds(root: int) -> float:
+    """CPU time of all of them, those that have ended too."""
+    ticks = 0
+    for process in processes(root):
+        with suppress(OSError):
+            # Behind the name, in brackets: ..., utime, stime, cutime, cstime (proc_pid_stat(5)).
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(int(field) for field in fields[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def memory(root: int) -> int:
+    """Bytes in memory of all of them; what several share counts once."""
+    found = 0
+    for process in processes(root):
+        with suppress(OSError):
+            rollup = Path(f"/proc/{process}/smaps_rollup").read_text()
+            found += 1024 * int(re.findall(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)[0])
+    return found
 
 
 def version(toolkit: Toolkit) -> str:

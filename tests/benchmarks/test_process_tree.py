@@ -1,11 +1,13 @@
+"""The time and memory of a process and of all that it started, as Linux counts them."""
+
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
 
-import process_tree
 import pytest
+import training_speed
 
 # Holds memory, has used CPU time, and has a child that does the same.
 PROGRAM = """
@@ -27,9 +29,9 @@ def test_what_a_process_started_counts() -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        assert len(list(process_tree.processes(process.pid))) == 2
-        assert process_tree.cpu_seconds(process.pid) > 0.55
-        assert 80 << 20 < process_tree.memory(process.pid) < 200 << 20
+        assert len(list(training_speed.processes(process.pid))) == 2
+        assert training_speed.cpu_seconds(process.pid) > 0.55
+        assert 80 << 20 < training_speed.memory(process.pid) < 200 << 20
         process.communicate("")
 
 
@@ -38,5 +40,5 @@ def test_what_is_gone_counts_nothing() -> None:
     if not child:
         os._exit(0)
     os.waitpid(child, 0)
-    assert process_tree.memory(child) == 0
-    assert process_tree.cpu_seconds(child) == pytest.approx(0)
+    assert training_speed.memory(child) == 0
+    assert training_speed.cpu_seconds(child) == pytest.approx(0)
