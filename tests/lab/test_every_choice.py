@@ -11,7 +11,7 @@ import pytest
 from deepwire.errors import UsageError
 from deepwire.lab.gates import observe
 from deepwire.lab.layers import linearised, nearest_maps, similarities
-from deepwire.lab.signals import signal_sizes
+from deepwire.lab.signals import Signal, signal_sizes
 from deepwire.lab.subject import PairBatch, ReadText
 from deepwire.lab.weights import depends_on_text, text_weights
 from deepwire.model.stack_spec import SIDES, Side
@@ -42,6 +42,13 @@ def test_every_choice_can_be_analysed(socket: str) -> None:
         read = DeviceBatch(source, target_input, target_output)
         sizes = signal_sizes(model, [read])
         assert {*sizes.gradients} <= {*gradient_norms(layers_of(model))}, name
+        assert max(sizes.gradients.values()) > 0, name
+        for side in SIDES:
+            for index, call in enumerate(stacks[side].calls):
+                places = (("reads", index), ("gives", index), ("enters", call.layer), ("output", call.layer))
+                assert all(sizes.signals[Signal(side, kind, number)] >= 0 for kind, number in places), name
+            names = [weights.key for weights in stacks[side].depth_weights()]
+            assert len(set(names)) == len(names), name
         for side in SIDES:
             for analyse in (
                 lambda side=side, model=model: similarities(model, text, (side,)),

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,14 @@ import pytest
 import torch
 
 from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.data.data_config import DataConfig
-from deepwire.data.prepare.prepared import Prepared, prepare
+from deepwire.cli.main import main
 from deepwire.errors import DataError
 from deepwire.lab.finding import BarChart, LineChart
 from deepwire.lab.signals import analyse_gradients
 from deepwire.lab.subject import NotApplicableError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.training.config import TrainingConfig
 from deepwire.training.extras import gradient_norms, layers_of
-from deepwire.training.session import open_session
-from deepwire.training.spec import TrainingSpec
 
 MODEL = {
     "d_model": 16,
@@ -31,78 +26,34 @@ MODEL = {
     "encoder": {"layers": 2, "connection": "depth_lstm", "fusion": {"type": "groups", "size": 1}},
     "decoder": {"layers": 2, "aggregation": "dlcl"},
 }
-RECORD = {"gradients": 2, "depth_weights": 3}
-
-
-@pytest.fixture(autouse=True)
-def _process_as_it_was() -> object:
-    """Training sets the process up for speed; tests that follow see it as it was."""
-    precision = torch.get_float32_matmul_precision()
-    yield
-    torch.set_float32_matmul_precision(precision)
-    torch.set_flush_denormal(False)
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """Words to be reversed."""
-    folder = tmp_path_factory.mktemp("toy")
-    generator = random.Random(1)
-    lines = [[generator.choice("abcdefgh") for _ in range(generator.randint(2, 8))] for _ in range(200)]
-    for part, kept in (("train", lines), ("valid", lines[:20])):
-        (folder / f"{part}.src").write_text("".join(f"{' '.join(words)}\n" for words in kept))
-        (folder / f"{part}.trg").write_text("".join(f"{' '.join(words[::-1])}\n" for words in kept))
-    config: dict[str, object] = {
-        "source": "src",
-        "target": "trg",
-        "train": str(folder / "train"),
-        "valid": str(folder / "valid"),
-    }
-    config |= {"vocabulary": {"type": "words"}, "prepared": str(folder / "prepared")}
-    return prepare(DataConfig.model_validate(config), seed=1)
+RECORD = "{gradients: 2, depth_weights: 3}"
+CHANGES = [
+    "model.encoder={layers: 2, connection: depth_lstm, fusion: {type: groups, size: 1}}",
+    "model.decoder={layers: 2, aggregation: dlcl}",
+    "training.validation.every=4",
+]
+Trainer = Callable[..., RunDirectory]
 
 
 @pytest.fixture
-def train(prepared: Prepared, tmp_path: Path) -> Callable[..., RunDirectory]:
+def train(corpus: Path, tmp_path: Path) -> Trainer:
     """Trains, or goes on, with these settings: `train("run", max_updates=8)`."""
 
     def run(name: str = "run", **settings: object) -> RunDirectory:
-        config = TrainingConfig.model_validate(
-            {
-                "max_updates": 12,
-                "batch_tokens": 100,
-                "log_every": 1,
-                "schedule": {"type": "constant", "peak": 0.01},
-                "validation": {"every": 4},
-                "clip_norm": 0.01,
-                "device": "cpu",
-                "precision": "fp32",
-                **settings,
-            }
-        )
-        shape = ModelConfig.model_validate(MODEL)
-        words = prepared.vocabularies
-        job = TrainingSpec(
-            run=RunDirectory(tmp_path / name),
-            config=config,
-            seed=3,
-            resolved={"training": config.model_dump(mode="json")},
-            build=lambda: build_model(shape, words.source.size, words.target.size),
-            prepared=prepared,
-            metadata={},
-        )
-        with open_session(job, quiet=True) as session:
-            assert list(session)
-        return job.run
+        changed = {"max_updates": 12, "batch_tokens": 100, "log_every": 1, "clip_norm": 0.01, **settings}
+        command = ["train", str(corpus / "small.yaml"), f"run={tmp_path / name}", *CHANGES]
+        command += [f"data.prepared={corpus / 'prepared'}"]
+        precision = torch.get_float32_matmul_precision()
+        assert main([*command, *(f"training.{key}={value}" for key, value in changed.items()), "-q"]) == 0
+        torch.set_float32_matmul_precision(precision)
+        torch.set_flush_denormal(False)
+        return RunDirectory(tmp_path / name)
 
     return run
 
 
 def records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-Trainer = Callable[..., RunDirectory]
 
 
 def test_recorded_lengths_are_those_of_the_whole_gradient_before_clipping(train: Trainer) -> None:

@@ -9,15 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from deepwire.lab.finding import BarChart, Figure, Finding, HeatMap, LineChart
 from deepwire.lab.weights import analyse_weights
-from deepwire.model.stack_spec import SIDES
 from deepwire.model.translation_model import TranslationModel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
-from choices import choices
 
 ModelMaker = Callable[..., TranslationModel]
 Store = Callable[..., str]
@@ -81,28 +78,6 @@ def test_norms_of_maps_from_layers(make_model: ModelMaker, store: Store) -> None
     assert matrix.columns == ("block input", "output 1", "output 2")
     assert matrix.values == ((None, 0.0, 5.0), (2.0, 0.0, 0.0))
     assert bars(found, "decoder-mlrf") == pytest.approx({"0": 0.0, "1": 0.0, "2": 13.0})
-
-
-@pytest.mark.parametrize("socket", ["connection", "aggregation", "fusion"])
-def test_weights_of_every_choice_can_be_shown(make_model: ModelMaker, store: Store, socket: str) -> None:
-    seen: set[str] = set()
-    for side, other_side in (SIDES, SIDES[::-1]):
-        for choice in choices(socket, side):
-            chosen = {socket: choice, **({"mixer": "ln_lstm"} if choice["type"] == "rnmt" else {})}
-            other = chosen if choice["type"] == "collaboration" else {}
-            stacks = {side: chosen, other_side: other}
-            try:
-                model = make_model(stacks["encoder"], stacks["decoder"])
-            except ValidationError:
-                continue  # what does not fit into so small a model
-            keys = {weights.key for weights in model.stacks()[side].depth_weights()}
-            if keys - seen:
-                names = [figure.name for figure in analyse_weights(store(model, f"with-{len(seen)}")).figures]
-                assert {f"{side}-{key}" for key in keys} <= set(names)
-                assert len(names) == len(set(names))
-            seen |= keys
-    assert socket != "connection" or {"layer-scale", "attn-res"} <= seen
-    assert seen
 
 
 def test_records_show_the_weights_over_training(make_model: ModelMaker, store: Store, tmp_path: Path) -> None:
