@@ -167,26 +167,14 @@ def test_mistakes_are_one_line(analyze: Command, tmp_path: Path) -> None:
     for arguments, code, words in (
         (["weights", "nowhere"], 4, "no such model"),
         (["speed", "run", "--depth", "0"], 2, "--depth must be at least 1 and at most 100,000, not 0"),
-        (
-            ["speed", "run", "--length", "20,999999999"],
-            2,
-            "--length must be at least 1 and at most 100,000, not 999999999",
-        ),
         (["weights", "run", "--output", str(tmp_path / "no" / "f.txt")], 2, "does not exist"),
         (
             ["gates", "run", "-s", "valid.de", "-r", "valid.en", "--output", "./valid.en"],
             2,
             "is read, and",
         ),
-        (
-            ["length", "run", "-s", "valid.de", "-r", "valid.en", "--html", "valid.de"],
-            2,
-            "is read, and",
-        ),
-        (["agreement", "run", "-c", "valid.en", "--output", "valid.en"], 2, "is read, and"),
         (["gates", "run", "--output", "valid.de"], 2, "is read, and"),
         (["compare", "run", "run@last", "--html", "valid.en"], 2, "is read, and"),
-        (["signal", "run.yaml", "--html", "run.yaml"], 2, "is read, and"),
         (["compare", "run", "run", "--no-translation", "-s", "valid.de"], 2, "--source is for translating"),
         (["weights", "run", "--html", "no.html", "--output", "./no.html"], 2, "are both no.html"),
     ):

@@ -138,19 +138,6 @@ def test_two_at_a_time_and_one_less_while_a_result_is_looked_at(
     assert lines(6)[5:] == ["stopped"]
 
 
-def test_the_next_run_is_asked_for_again_when_one_has_ended(plan: Path, tmp_path: Path, monkeypatch) -> None:
-    """There may be none while another one is trained, on which it depends."""
-    program = tmp_path / "program"
-    program.write_text("#!/bin/sh\nexit 0\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(processes.sys, "executable", str(program))
-    runs = runs_of(plan, tmp_path)
-    answers = iter([runs[0], None, runs[1], None, None])
-    with stoppable() as stop:
-        assert list(train_runs(lambda: next(answers), at_once=2, stop=stop)) == [(run, None) for run in runs]
-    assert list(answers) == []
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
 def test_a_training_stops_when_the_command_that_started_it_is_killed(
     plan: Path, tmp_path: Path, monkeypatch

@@ -167,21 +167,11 @@ def test_another_machine_goes_on_from_what_is_kept(done: Done, begun: list[Path]
     assert [folder.parent.name for folder in begun if "search" in folder.parts] == ["plain+own"]
 
 
-@pytest.mark.parametrize(
-    ("change", "first"),
-    [
-        ("systems.lstm.settings=[model.dropout=0.1]", "lstm"),
-        ("search.seed=7", "plain+own"),
-        ("search.shorten_warmup=true", "plain+own"),
-    ],
-)
-def test_other_settings_are_trained_anew(
-    done: Done, begun: list[Path], tmp_path: Path, change: str, first: str
-) -> None:
+def test_other_settings_are_trained_anew(done: Done, begun: list[Path], tmp_path: Path) -> None:
     results = shutil.copytree(done.folder / "results", tmp_path / "results")
     folders = ["--folder", str(tmp_path / "runs"), "--results", str(results)]
-    assert main([*done.command, "seeds=[1]", *folders, change]) == 0
-    assert begun[0].parent.name.split("+")[0 if first == "lstm" else slice(None)] in (first, first.split("+"))
+    assert main([*done.command, "seeds=[1]", *folders, "systems.lstm.settings=[model.dropout=0.1]"]) == 0
+    assert begun[0].parent.name.startswith("lstm")
 
 
 def test_results_that_are_gone_are_measured_again_without_training(
@@ -249,12 +239,9 @@ def test_killed_at_any_time_the_same_command_goes_on_bit_for_bit(
     [
         (["budgets=[35]"], "35 is no multiple of training.checkpoint.every"),
         (["average=4"], "keep_last has to be more than average=4"),
-        (["budgets=[60, 30]"], "rising order"),
         (["systems.lstm.settings=['training.schedule={type: cosine, warmup: 5}']"], "ends with the run"),
         (["baseline=gone"], "'gone' is no system"),
-        (["systems.lstm.tuned_as=gone"], "tuned_as: names no system"),
         (["search.max_updates=60"], "a trial is shorter"),
-        (["systems.lstm.settings=[model.d_modl=3]"], "d_modl"),
         (["systems.lstm.one_model=true"], "directions=null"),
         (["text=gone"], "no such folder"),
         (["settings.0=data.train={text}/train"], "where is the text?"),
