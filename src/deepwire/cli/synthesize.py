@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import deepwire
 from deepwire import __version__
 from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import warn
@@ -108,7 +109,7 @@ def back_translate(
 
 @dataclass(frozen=True)
 class _Corpus:
-    """What to translate with which models, and the names of what is made of it."""
+    """The text to translate, the models, and the names of the files to make."""
 
     models: Sequence[str]
     text: Path
@@ -155,7 +156,7 @@ class _Corpus:
         return fitting[0] if len(fitting) == 1 else self.named
 
     def direction(self, stored: Mapping[str, object]) -> tuple[str, str]:
-        """What the model has to be told: nothing, where it has one direction."""
+        """The languages to name to the model: none, where it has one direction."""
         return self.named_or_only(stored) if "directions" in stored else ("", "")
 
 
@@ -226,18 +227,29 @@ def _load(
     corpus: SyntheticCorpus,
     processes: ProcessGroup,
 ) -> tuple[Model, dict[str, str]]:
-    """The model and its number formats, which timing may choose: those of an earlier call, if any."""
+    """The model, computing as that of the main process, and its number formats.
+
+    Timing may choose these: those of an earlier call count, if there was one.
+    """
     import torch
 
-    from deepwire.cli.translate import load_in_processes
+    from deepwire.decoding.model_loading import fastest_precision, pick_device
     from deepwire.decoding.resumable_parts import recorded_job
     from deepwire.ops.precision import set_fp32_matmul
+    from deepwire.training.device import choose_device
 
-    earlier = processes.broadcast_value(recorded_job(corpus).get("formats") if processes.main else None)
-    formats = earlier if isinstance(earlier, dict) else {}
+    pick_device(device)
+    own_device = choose_device(device, processes, "--device")
+    earlier = recorded_job(corpus).get("formats") if processes.main else None
+    formats = dict(earlier) if isinstance(earlier, dict) else {}
     if precision == "auto":
-        precision = str(formats.get("precision", precision))
-    model, precision = load_in_processes(models, settings, device, precision, processes)
+        precision = str(formats.get("precision") or fastest_precision(own_device))
+    precision = str(processes.broadcast_value(precision))
+    tell = warn if processes.main else lambda _: None
+    model = processes.run_on_main_first(  # makes an average that does not exist yet
+        lambda: deepwire.load(models, str(own_device), precision, settings=settings, warn=tell)
+    )
     products = formats.get("products", torch.get_float32_matmul_precision())
+    products = processes.broadcast_value(products)
     products = set_fp32_matmul("medium" if products == "medium" else "highest")
     return model, {"precision": precision, "products": products}
