@@ -45,6 +45,22 @@ def test_the_shell_completes_commands_and_options(
     assert "gates" in completions("deepwire analyze ga", monkeypatch, capsys)
 
 
+def test_the_shell_completes_values(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").touch()
+    for line, expected in {
+        "export x --format o": ["onnx"],
+        "translate x --precision fp": ["fp32", "fp16"],
+        "evaluate --metric chrf": ["chrf", "chrf++"],
+        "train mi": ["mine.yaml"],
+        "recipes show dem": ["demo"],
+        "train demo training.max_u": ["training.max_updates="],
+    }.items():
+        assert completions(f"deepwire {line}", monkeypatch, capsys) == expected, line
+
+
 def test_the_keys_that_errors_suggest_are_those_of_run_files() -> None:
     keys = dict.fromkeys(key for key, _ in described_keys(RunFile))
     assert KEYS.read_text(encoding="utf-8").splitlines() == list(keys), f"write into {KEYS}:\n" + "\n".join(

@@ -148,10 +148,11 @@ def test_mistakes_are_one_line(
 
 
 def test_an_average_does_not_overwrite(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    changes = ["training.max_updates=2", "training.validation.bleu=false"]
+    changes = ["training.max_updates=2", "training.validation.bleu=false", "model.encoder.connection=b2t"]
     assert main(["train", "toy.yaml", *changes]) == 0
     said = capsys.readouterr().err
     assert "warning: training.max_updates=2 ends the run within the warm-up" in said
+    assert "warning: model.initialization is" in said
     assert main(["average", "runs/toy", "--last", "1", "-o", "runs"]) == 2
     assert "exists already" in capsys.readouterr().err
     assert main(["average", "runs/toy"]) == 4

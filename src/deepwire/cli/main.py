@@ -13,7 +13,7 @@ import platform
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from deepwire import __version__, command_line, plugins
+from deepwire import __version__, command_line, plugins, recipes
 from deepwire.cli.line_by_line import HarmlessFormatter
 from deepwire.errors import DeepwireError, UsageError, harmless
 from deepwire.io.atomic import is_disk_full
@@ -147,8 +147,28 @@ def _complete() -> NoReturn:
     """Answer the shell and exit; only the command that was typed is loaded."""
     typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
     verb = next((word for word in typed.split()[1:] if word in COMMANDS), None)
-    typer.main.get_command(build_app(verb)).main([], prog_name="deepwire", complete_var=_COMPLETE)
+    command: Any = typer.main.get_command(build_app(verb))
+    for each in (command, *getattr(command, "commands", {}).values()):
+        for inner in (each, *getattr(each, "commands", {}).values()):
+            for parameter in inner.params:
+                if _choices(parameter):
+                    vars(parameter)["_custom_shell_complete"] = _matching
+    command.main([], prog_name="deepwire", complete_var=_COMPLETE)
     raise SystemExit(1)
+
+
+def _choices(parameter: Any) -> Iterable[str]:
+    """The values that a parameter can have, by its placeholder."""
+    metavar = parameter.metavar or ""
+    if "RUN.yaml" in metavar or "RECIPE" in metavar:
+        return [*recipes.names(), *map(str, Path().glob("*.yaml"))]
+    if metavar == "[KEY=VALUE]...":
+        return [f"{key}=" for key in KEYS.read_text(encoding="utf-8").splitlines()]
+    return metavar.split("|") if re.fullmatch(r"[a-z][\w+-]*(\|[a-z][\w+-]*)+", metavar) else ()
+
+
+def _matching(_context: object, parameter: Any, typed: str) -> list[str]:
+    return [choice for choice in _choices(parameter) if choice.startswith(typed)]
 
 
 def build_app(verb: str | None) -> typer.Typer:

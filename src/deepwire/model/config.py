@@ -328,6 +328,17 @@ class ModelConfig(SublayerConfig):
                     f"and {side}.connection {connection.type} has no such sum, or one with a factor for "
                     "the depth; use pre_norm"
                 )
+            if self.stack(side).mixer.has_companion:
+                raise ValueError(
+                    f"parametrization: complete_p says nothing of what {side}.mixer "
+                    f"{self.stack(side).mixer.type} carries beside the stream; use self_attention"
+                )
+            aggregation = self.stack(side).aggregation
+            if aggregation.has_own_maps:
+                raise ValueError(
+                    f"parametrization: complete_p has no learning rates for the maps of {side}.aggregation "
+                    f"{aggregation.type}; use another one, such as dlcl"
+                )
             if self.size(side)[0] != self.d_model:
                 raise ValueError(
                     f"parametrization: complete_p has one base width; leave {side}.size.d_model out"
@@ -401,6 +412,18 @@ class ModelConfig(SublayerConfig):
         """An encoder beside a decoder that is alone."""
         if self.is_decoder_only:
             yield "encoder", "architecture: decoder_only has a decoder alone; set model.decoder"
+
+    def initialization_left_out(self) -> str | None:
+        """A message where the initialization of a connection is not used; None elsewhere."""
+        own = {side: self.stack(side).connection.initialization for side in self.sides}
+        if "initialization" in self.model_fields_set or {*own.values()} <= {None, self.initialization.type}:
+            return None
+        side, name = next((side, name) for side, name in own.items() if name is not None)
+        return (
+            f"model.initialization is {self.initialization.type}: that of {side}.connection "
+            f"{self.stack(side).connection.type} ({name}) counts where both stacks have it; set "
+            f"model.initialization={name} or {self.initialization.type}"
+        )
 
     def has_dropout(self) -> bool:
         """Whether two passes of one batch differ in training."""

@@ -18,6 +18,7 @@ from deepwire.data.batches.epoch_order import share_lines
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, ModelError, ResourceError, UsageError
 from deepwire.io.atomic import disk_errors, recover
+from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
 from deepwire.model.recurrent_depth import RecurrentStack
 from deepwire.model.translation_model import TranslationModel
@@ -306,7 +307,7 @@ def make_trainer(run: TrainingRun) -> Trainer:
     )
     average = MovingAverage(learning, config.ema, strategy) if config.ema is not None else None
     _restore(run, optimizer, average)
-    _log_startup_warnings(spec, frozen, run.log)
+    _log_startup_warnings(spec, model.config, frozen, run.log)
     extras = list(_extras(run, model, average))
     loss = torch.compile(model.forward, dynamic=True) if config.compile else strategy.loss
     return Trainer(
@@ -343,12 +344,15 @@ def _extras(run: TrainingRun, model: TranslationModel, average: MovingAverage | 
         yield DepthWeightRecords(run.log.append, spec.run.depth_weights, model, config.record.depth_weights)
 
 
-def _log_startup_warnings(spec: TrainingSpec, frozen: Mapping[str, int], log: RunLog) -> None:
+def _log_startup_warnings(
+    spec: TrainingSpec, model: ModelConfig, frozen: Mapping[str, int], log: RunLog
+) -> None:
     """Say which parameters do not learn, and which settings seem not to be meant."""
     for pattern, size in frozen.items():
         log.say(f"frozen by {pattern}: {short(size)} parameters")
-    if (warning := cut_short(spec.config)) is not None:
-        log.say(f"warning: {warning}")
+    for warning in (cut_short(spec.config), model.initialization_left_out()):
+        if warning is not None:
+            log.say(f"warning: {warning}")
 
 
 def _profile(run: TrainingRun, model: TranslationModel) -> None:

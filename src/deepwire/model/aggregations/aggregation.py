@@ -48,6 +48,9 @@ class AggregationSection(SocketSection):
     """Base of an aggregation's settings."""
 
     kind: ClassVar[Kind] = "aggregation"
+    # Whether it has parameters that read vectors of the stream's width and are no linear modules: CompleteP
+    # has no learning rates for them.
+    has_own_maps: ClassVar[bool] = False
 
     @property
     def gives_ways(self) -> bool:

@@ -29,6 +29,7 @@ from deepwire.ops.weighted_sum import weighted_sum
 class MUDDConfig(AggregationSection):
     """Dynamic dense connections; they begin as the ordinary stack."""
 
+    has_own_maps: ClassVar[bool] = True
     removed: ClassVar[Removed] = {"round_hidden": (False,)}
 
     type: Literal["mudd"] = "mudd"
