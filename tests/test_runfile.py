@@ -128,9 +128,7 @@ data: {source: de, target: en, train: train, valid: valid}
 decoding: {sampling: {}, beam: 8}  # *
 """,
     """
-model: {dropout: 0}
 training:
-  r_drop: 1  # *
   layer_drop:
     unit: sublayer  # *
     depth: linear  # *

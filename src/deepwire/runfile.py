@@ -124,8 +124,6 @@ class RunFile(Section):
             for name in ("bleu", "metrics", "metric", "bleu_every", "beam", "max_sentences", "max_tokens"):
                 yield f"training.validation.{name}", "there is no validation set; set data.valid"
             yield "training.checkpoint.keep_best", "no checkpoint is the best without data.valid"
-        if not self.model.has_dropout():
-            yield "training.r_drop", "two passes without any dropout are the same"
         if self.training.record.depth_weights and not self._learns_depth_weights():
             yield "training.record.depth_weights", "this model learns no weights of layers"
 

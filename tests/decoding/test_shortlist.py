@@ -16,7 +16,6 @@ from deepwire.decoding.shortlist import (
     Shortlist,
     ShortlistTable,
     batch_shortlist,
-    load_shortlist,
 )
 from deepwire.decoding.translation_io import Request
 from deepwire.decoding.translator import Translator
@@ -177,13 +176,6 @@ def test_what_is_stored_comes_back_and_damage_is_seen(tmp_path, toys):
     assert stored.tokens.tolist() == [0, 1, 2, 3, 7, 8, 9]
     with pytest.raises(ModelError, match="another vocabulary"):
         Shortlist.load(tmp_path / "list", toys.vocabularies(SIZE + 1))
-    for name in ("theirs", "ours"):
-        (tmp_path / name / "checkpoints").mkdir(parents=True)
-    made.save(tmp_path / "theirs" / "shortlist")
-    model = tmp_path / "ours" / "checkpoints" / "update-1"
-    with pytest.raises(ModelError, match="another vocabulary") as caught:
-        load_shortlist(tmp_path / "theirs" / "shortlist", model, toys.vocabularies(SIZE + 1))
-    assert caught.value.hint == f"learn it for this model: deepwire shortlist {tmp_path / 'ours'}"
     with pytest.raises(UsageError, match="no shortlist"):
         Shortlist.load(tmp_path / "nowhere", words)
     content = (tmp_path / "list" / "shortlist.safetensors").read_bytes()

@@ -8,7 +8,6 @@ a model directory elsewhere lies in it.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +23,6 @@ from deepwire.checkpoint.model_files import (
     write_manifest,
     write_tensors,
 )
-from deepwire.checkpoint.store import WEIGHTS
 from deepwire.config.counts import shown
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError, UsageError
@@ -115,6 +113,7 @@ def batch_shortlist(parts: Sequence[LanguageRows], languages: int = 1) -> BatchS
 TABLES, RECORD = "shortlist.safetensors", "shortlist.json"
 SHORTLIST, SEEN = "shortlist", "seen"
 _FORMAT = 1
+_AGAIN = "learn it again with deepwire shortlist"
 _PARTS = ("always", "offsets", "targets")
 ShortlistChoice = bool | str | Path
 """Whether to use the shortlist that is stored with the model; SEEN: that of the subwords which were seen in
@@ -169,7 +168,7 @@ class Shortlist:
             write_manifest(temporary)
 
     @classmethod
-    def load(cls, folder: Path, vocabularies: Vocabularies, own: Path | None = None) -> Shortlist:
+    def load(cls, folder: Path, vocabularies: Vocabularies) -> Shortlist:
         """Read what `save` wrote.
 
         Raises:
@@ -177,24 +176,22 @@ class Shortlist:
             UsageError: There is none.
         """
         if not (folder / RECORD).is_file():
-            raise UsageError(f"{folder}: no shortlist is there", f"make one: {_learning(folder)}")
+            raise UsageError(f"{folder}: no shortlist is there", "make one with deepwire shortlist")
         try:
             check_manifest(folder, required=(TABLES, RECORD))
         except DamagedError as error:
             raise ModelError(
-                f"{folder}: damaged ({error.reason})", f"delete it, and learn it again: {_learning(folder)}"
+                f"{folder}: damaged ({error.reason})", "delete it, and learn it again with deepwire shortlist"
             ) from None
         record = read_json(folder / RECORD)
         if record.get("vocabulary") != vocabularies.digest:
             raise ModelError(
                 f"{folder}: the shortlist was learned for another vocabulary",
-                f"learn it for this model: {_learning(own or folder)}",
+                "learn it for this model with deepwire shortlist",
             )
         made_from, tensors = record.get("tables"), read_tensors(folder / TABLES, torch.device("cpu"))
         if record.get("format") != _FORMAT or not isinstance(made_from, dict):
-            raise ModelError(
-                f"{folder}: written by another version of deepwire", f"learn it again: {_learning(folder)}"
-            )
+            raise ModelError(f"{folder}: written by another version of deepwire", _AGAIN)
         try:
             size = vocabularies.target.size
             tables = {
@@ -202,16 +199,8 @@ class Shortlist:
                 for name in made_from
             }
         except KeyError as error:
-            raise ModelError(f"{folder / TABLES}: {error}", f"learn it again: {_learning(folder)}") from None
+            raise ModelError(f"{folder / TABLES}: {error}", _AGAIN) from None
         return cls(tables, vocabularies.digest, made_from)
-
-
-def _learning(folder: Path) -> str:
-    """The command that learns the shortlist of a folder: that of the run or model it lies in, if in one."""
-    around = (folder.parent / "checkpoints", folder.parent / WEIGHTS)
-    if folder.name in (SHORTLIST, SEEN) and any(path.exists() for path in around):
-        return shlex.join(["deepwire", "shortlist", str(folder.parent), *["--seen"] * (folder.name == SEEN)])
-    return shlex.join(["deepwire", "shortlist", "MODEL", "--output", str(folder)])
 
 
 def check_shortlist_path(folder: Path) -> None:
@@ -219,9 +208,6 @@ def check_shortlist_path(folder: Path) -> None:
     is_shortlist = folder.is_dir() and ((folder / RECORD).is_file() or not any(folder.iterdir()))
     if folder.exists() and not is_shortlist:
         raise UsageError(f"{folder}: exists, and is no shortlist", "name another folder with --output")
-    above = next(path for path in folder.absolute().parents if path.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        raise UsageError(f"{folder}: cannot write in {above}", "name another folder with --output")
 
 
 def shortlist_path(model: Path, name: str = SHORTLIST) -> Path:
@@ -233,8 +219,7 @@ def shortlist_path(model: Path, name: str = SHORTLIST) -> Path:
 def load_shortlist(choice: ShortlistChoice, model: Path, vocabularies: Vocabularies) -> Shortlist | None:
     """The shortlist that was chosen for a model directory; None for False."""
     folder = shortlist_folder(choice, model)
-    own = shortlist_path(model, SEEN if folder is not None and folder.name == SEEN else SHORTLIST)
-    return None if folder is None else Shortlist.load(folder, vocabularies, own)
+    return None if folder is None else Shortlist.load(folder, vocabularies)
 
 
 def shortlist_folder(choice: ShortlistChoice, model: Path) -> Path | None:

@@ -425,19 +425,6 @@ class ModelConfig(SublayerConfig):
             f"model.initialization={name} or {self.initialization.type}"
         )
 
-    def has_dropout(self) -> bool:
-        """Whether two passes of one batch differ in training."""
-
-        def drops(settings: Mapping[str, object], within: bool) -> bool:
-            return any(
-                drops(value, within or key == "dropout")
-                if isinstance(value, Mapping)
-                else (within or key == "dropout") and bool(value)
-                for key, value in settings.items()
-            )
-
-        return drops(self.model_dump(), within=False)
-
     @property
     def is_decoder_only(self) -> bool:
         """Whether the decoder is the only stack."""
