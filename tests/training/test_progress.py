@@ -13,12 +13,12 @@ from deepwire.errors import UsageError
 from deepwire.training.log import (
     Averages,
     Display,
-    Meter,
     TrainingStatus,
     perplexity,
     short,
 )
 from deepwire.training.optimizers.optimizer import StepResult
+from deepwire.training.run import Meter
 
 HALFWAY = TrainingStatus(10, 0.5, 0.5, 3.0, 3.0, 1e-3, 1000)
 

@@ -32,9 +32,6 @@ class Fake:
     asked: list[int] = field(default_factory=list)
     last: bool | None = None
 
-    def due(self, update: int) -> bool:
-        return update % 10 == 0
-
     def run(
         self, _: object, __: object, update: int, ___: Callable[[], bool], *, last: bool
     ) -> Validation | None:

@@ -363,7 +363,7 @@ def validate(run: TrainingRun, trainer: Trainer, *, fresh: bool, last: bool) -> 
     validator, state = trainer.validator, run.state
     if validator is None:
         return False
-    if fresh and (last or validator.due(state.update)):
+    if fresh and (last or state.update % run.spec.config.validation.every == 0):
         state.validation_due = True
     if not state.validation_due:
         return False

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -29,7 +30,7 @@ from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.precision import has_fast_bfloat16
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import DeviceUpdate, Precision, PrecisionPolicy, describe
-from deepwire.training.log import Meter, RunLog, TrainingStatus
+from deepwire.training.log import Averages, RunLog, TrainingStatus
 from deepwire.training.optimizers.optimizer import StepResult
 from deepwire.training.parallel_strategy import Snapshot
 from deepwire.training.spec import TrainingSpec, missing_file_hint, read_run_file, require_same_digests
@@ -238,6 +239,76 @@ def digests_of(spec: TrainingSpec) -> dict[str, str]:
     weights = " ".join(str(part.weight) for part in spec.prepared.train.parts)
     vocabularies = spec.prepared.vocabularies.digest
     return {"text": spec.prepared.digest, "vocabularies": vocabularies, "corpus weights": weights}
+
+
+class Meter:
+    """Adds up updates; those that were not finite are left out.
+
+    Args:
+        device: Where the losses are.
+        names: Names of the losses, ``loss`` and ``nll`` first.
+    """
+
+    def __init__(self, device: torch.device, names: Sequence[str] = ("loss", "nll")) -> None:
+        self._names = tuple(names)
+        # In the order of stored states: loss, nll, tokens, gradient norm, updates, then further losses.
+        self._sums = torch.zeros(3 + len(names), dtype=torch.float64, device=device)
+        self._finite: list[Tensor] = []
+        self._seconds = 0.0
+        self._since = time.perf_counter()
+
+    def add(self, sums: Mapping[str, Tensor], tokens: int, step: StepResult) -> None:
+        """Take in one update: sums of its losses over target tokens, and its step."""
+        loss, nll, *rest = (sums[name].double() for name in self._names)
+        count = torch.full_like(loss, tokens)
+        row = torch.stack([loss, nll, count, step.norm.double(), torch.ones_like(count), *rest])
+        self._sums += torch.where(step.finite, row, 0.0)
+        self._finite.append(step.finite)
+        now = time.perf_counter()
+        self._seconds += now - self._since
+        self._since = now
+
+    def skip_time(self) -> None:
+        """Do not count the time since the last update: it went into validation or saving."""
+        self._since = time.perf_counter()
+
+    def take_finite(self) -> list[bool]:
+        """Whether each update since the last call was finite; waits for the device."""
+        finite: list[bool] = torch.stack(self._finite).tolist() if self._finite else []
+        self._finite.clear()
+        return finite
+
+    def averages(self) -> Averages:
+        """The interval so far; waits for the device."""
+        loss, nll, tokens, norm, updates, *rest = self._sums.tolist()
+        per_token = 1 / tokens if tokens else math.nan
+        return Averages(
+            {name: each * per_token for name, each in zip(self._names, [loss, nll, *rest], strict=True)},
+            norm / updates if updates else math.nan,
+            int(tokens),
+            tokens / max(self._seconds, 1e-9),
+        )
+
+    def reset(self) -> None:
+        """Begin a new interval."""
+        self._sums.zero_()
+        self._seconds = 0.0
+
+    def state(self) -> list[float]:
+        """The sums, for a checkpoint in the middle of an interval; waits for the device."""
+        sums: list[float] = self._sums.tolist()
+        return [*sums, self._seconds]
+
+    def load_state(self, state: list[float]) -> None:
+        """Continue an interval from what ``state`` gave.
+
+        Raises:
+            ModelError: If it has more or fewer sums.
+        """
+        if len(state) != len(self._sums) + 1:
+            raise ModelError(f"the stored training state is damaged: {len(state)} sums of an interval")
+        self._sums.copy_(torch.tensor(state[:-1], dtype=torch.float64))
+        self._seconds = state[-1]
 
 
 @dataclass

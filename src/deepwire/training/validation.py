@@ -110,10 +110,6 @@ class Validator:
         self.lines = lines[: config.max_sentences or len(lines)]
         self.size = len(self.lines)
 
-    def due(self, update: int) -> bool:
-        """Whether the validation set is scored after ``update``."""
-        return update % self.config.every == 0
-
     @torch.no_grad()
     def run(
         self,
@@ -307,10 +303,6 @@ class DirectionsValidator:
 
     def __init__(self, validators: Mapping[str, Validator]) -> None:
         self._validators = validators
-
-    def due(self, update: int) -> bool:
-        """Whether the validation set is scored after ``update``."""
-        return any(validator.due(update) for validator in self._validators.values())
 
     @torch.no_grad()
     def run(
