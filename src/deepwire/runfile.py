@@ -15,8 +15,13 @@ from deepwire import recipes
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.config.choice import TRUSTED
 from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings, keys_below
-from deepwire.config.settings_reader import Settings, SettingsDocument, absolute, read_settings
-from deepwire.config.unused_settings import canonical_settings
+from deepwire.config.settings_reader import (
+    Settings,
+    SettingsDocument,
+    absolute,
+    canonical_settings,
+    read_settings,
+)
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.data_config import DataConfig
 from deepwire.decoding.decoding_config import DecodingConfig

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import pytest
 
-from deepwire.config.merging import merge
 from deepwire.config.section import Section, ShorthandSection
+from deepwire.config.settings_reader import merge
 from deepwire.config.yaml_tree import Node, SourceLocation, plain
 from deepwire.runfile import RunFile
 

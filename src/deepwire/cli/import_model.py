@@ -201,7 +201,7 @@ def _from_run(
     Raises:
         ModelError: It is of another model.
     """
-    from deepwire.config.merging import COMMAND_LINE
+    from deepwire.config.settings_reader import COMMAND_LINE
     from deepwire.runfile import load_run_file
 
     loaded = load_run_file(run, overrides)

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
 from deepwire.config.choice import TRUSTED
-from deepwire.config.merging import COMMAND_LINE, is_empty_section, merge, tree_of_overrides
-from deepwire.config.section import Section, alternatives, child
-from deepwire.config.unused_settings import find_unused_settings
+from deepwire.config.section import (
+    Section,
+    alternatives,
+    child,
+    chosen_by_type,
+    default_type,
+    sections,
+    shorthand_at,
+)
 from deepwire.config.validation_messages import describe_value, note_errors
-from deepwire.config.yaml_tree import Node, Problems, SourceLocation, node_at, parse_yaml, plain
+from deepwire.config.yaml_tree import Node, PlainValue, Problems, SourceLocation, node_at, parse_yaml, plain
 from deepwire.errors import UsageError
 from deepwire.io.regular_files import open_regular
 
 SectionType = TypeVar("SectionType", bound=Section)
 
 MAX_BYTES = 4 * 1024 * 1024
+COMMAND_LINE = "command line"
+"""What messages call settings that were given to a command."""
 ARGUMENT = "argument"
 """What messages call settings that were given to a function."""
 MAPPING = "settings"
@@ -381,3 +390,157 @@ def absolute(path: Path, folder: Path) -> Path:
         return path
     # Not Path.expanduser: that fails for the home of a user who does not exist.
     return Path(os.path.normpath(folder / os.path.expanduser(path)))  # noqa: PTH111
+
+
+def merge(
+    base: Node, later: Node, annotation: object | None, path: tuple[str, ...] = (), *, whole: bool = False
+) -> Node:
+    """Merge ``later`` into ``base``: mappings key by key, everything else replaces.
+
+    A section with nothing in it changes nothing, unless null means that what it sets is not used. A mapping
+    of another ``type`` replaces, too. Keys refine a plain value that stands for a section: a name (without
+    another ``type``; ``depth_lstm`` stands for ``{type: depth_lstm}``), or that of a `ShorthandSection`.
+    ``path`` is where they stand, for errors. Where ``base`` is the ``whole`` of what is below, a mapping
+    without a type is of its default one.
+    """
+    if not isinstance(later.value, dict):
+        return base if is_empty_section(later, annotation) else later
+    if isinstance(base.value, list) and later.value and all(key.isdecimal() for key in later.value):
+        return _merge_items(base, later, annotation, path, whole=whole)
+    old = _written_out(base, later.value, annotation)
+    if old is None:
+        return later
+    before = old["type"].value if "type" in old else default_type(annotation) if whole else None
+    tag = later.value["type"].value if "type" in later.value else before
+    if before is not None and tag != before:
+        return later
+    entries = dict(old)
+    for key, value in later.value.items():
+        below = child(annotation, key, tag)
+        inner = entries.get(key)
+        entries[key] = value if inner is None else merge(inner, value, below, (*path, key), whole=whole)
+    return Node(entries, later.location)
+
+
+def _written_out(base: Node, later: dict[str, Node], annotation: object | None) -> dict[str, Node] | None:
+    """The settings of a mapping, or those that a plain value stands for; None where they are replaced."""
+    if isinstance(base.value, dict):
+        return base.value
+    if isinstance(base.value, list) or base.value is None:
+        return None
+    keys: tuple[str, ...] = ()
+    if isinstance(base.value, str) and chosen_by_type(annotation):
+        keys = ("type",)
+    elif (section := shorthand_at(annotation)) and later.keys().isdisjoint(section.instead_of_plain):
+        keys = section.plain_sets
+    return dict.fromkeys(keys, base) if keys else None
+
+
+def is_empty_section(node: Node, annotation: object | None) -> bool:
+    """Whether nothing is written where a section must be."""
+    return node.value is None and bool(sections(annotation)) and type(None) not in alternatives(annotation)
+
+
+def _merge_items(
+    base: Node, later: Node, annotation: object | None, path: tuple[str, ...], *, whole: bool
+) -> Node:
+    assert isinstance(base.value, list)
+    assert isinstance(later.value, dict)
+    items = list(base.value)
+    for key, value in later.value.items():
+        index = int(key[:9])
+        if index >= len(items):
+            raise UsageError(
+                f"{value.location}: {'.'.join(path)}: no item {key}: it has {len(items)}, counted from 0"
+            )
+        items[index] = merge(items[index], value, child(annotation, index), (*path, key), whole=whole)
+    return Node(items, base.location)
+
+
+def tree_of_overrides(
+    section: type[Section], overrides: Sequence[tuple[str, str]], problems: Problems, example: str
+) -> Node:
+    """The tree of ``key.sub=value`` settings; whether ``section`` has them is not looked at here.
+
+    Args:
+        section: What they are settings of.
+        overrides: The texts, each with what messages call its place; later ones win.
+        problems: Receives those that are no settings.
+        example: A right one, for errors.
+    """
+    changes = Node({}, SourceLocation(COMMAND_LINE, None, Path.cwd()))
+    for place, text in overrides:
+        location = SourceLocation(place, None, Path.cwd())
+        key, equals, value = text.partition("=")
+        parts = key.strip().split(".")
+        if not equals or not all(parts):
+            problems.add(location, f"{text!r} is not key=value, such as {example}")
+        elif parts == ["extends"]:
+            problems.add(location, "extends: cannot be set here; write it into a run file")
+        else:
+            node = parse_yaml(value, location, problems, tuple(parts)) or Node(None, location)
+            for part in reversed(parts):
+                node = Node({part: node}, location)
+            changes = merge(changes, node, section)
+    return changes
+
+
+_Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class UnusedSetting:
+    """A setting that changes nothing: where it was written, and a line that says why."""
+
+    location: SourceLocation
+    text: str
+
+
+def find_unused_settings(section: Section, tree: Node) -> Mapping[str, UnusedSetting]:
+    """Settings of ``tree`` without effect, by dotted key; ``section`` was built from it."""
+    unused: dict[str, UnusedSetting] = {}
+    for path, _, reason in _unused(section, ()):
+        node = node_at(tree, path)
+        if node is not None:
+            name = ".".join(str(part) for part in path)
+            value = "" if isinstance(node.value, dict) else f" {describe_value(node)}"
+            unused[name] = UnusedSetting(node.location, f"{name}:{value} has no effect: {reason}")
+    return unused
+
+
+def canonical_settings(section: Section) -> dict[str, PlainValue]:
+    """The values of a section for JSON, those that change nothing at their defaults.
+
+    So settings that mean the same are the same.
+    """
+    values = section.model_dump(mode="json")
+    for path, owner, _ in _unused(section, ()):
+        name = str(path[-1])
+        default = type(owner).model_fields[name].get_default(call_default_factory=True)
+        plain = owner.model_copy(update={name: default}).model_dump(mode="json", include={name})
+        below: Any = values
+        for part in path[:-1]:
+            below = below[part]
+        below[name] = plain[name]
+    return values
+
+
+def _unused(section: Section, above: _Path) -> Iterator[tuple[_Path, Section, str]]:
+    """Settings without effect that are not at their defaults: path, the section they stand in, and reason."""
+    for key, reason in section.unused_settings():
+        *keys, name = key.split(".")
+        way = [int(part) if part.isdigit() else part for part in keys]
+        owner: Any = reduce(_at, way, section)
+        field = type(owner).model_fields.get(name)  # not every choice has it
+        if field is not None and getattr(owner, name) != field.get_default(call_default_factory=True):
+            yield (*above, *way, name), owner, reason
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        for index, item in enumerate(value) if isinstance(value, list | tuple) else ((None, value),):
+            if isinstance(item, Section):
+                yield from _unused(item, (*above, name) if index is None else (*above, name, index))
+
+
+def _at(owner: Any, part: str | int) -> Any:
+    """The value of a section under a name, or of a list under a number."""
+    return owner[part] if isinstance(part, int) else getattr(owner, part)
