@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import repeat
 from typing import NamedTuple, TypeVar
 
@@ -14,10 +14,49 @@ import torch
 from torch import Tensor
 
 from deepwire.data.languages import Direction, Languages, closest_label
+from deepwire.data.text.language_guess import guess_language, is_known_language, script_shares
 from deepwire.data.text.pairs import is_blank, plain
 from deepwire.data.text.sentences import CHARACTERS_PER_SUBWORD
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies, Vocabulary
 from deepwire.errors import LogFn, UsageError
+
+_ENOUGH_LETTERS = 100_000
+"""Text whose language is told: less is translated before the 0.7 s that py3langid takes to load pay."""
+_LEARNED_SCRIPT = 0.01
+"""Least share of a script in the letters of the vocabulary."""
+
+
+class SourceCheck:
+    """Warns once where text is clearly not what a model reads: by its script, and if long its language."""
+
+    def __init__(self, vocabulary: Vocabulary, direction: tuple[str, str] | None, warn: LogFn) -> None:
+        self._vocabulary, self._direction, self._warn = vocabulary, direction, warn
+        self._lines: list[str] = []
+        self._letters, self._open = 0, True
+
+    @cached_property
+    def _scripts(self) -> set[str]:
+        shares = script_shares(self._vocabulary.pieces(range(self._vocabulary.size)))
+        return {script for script, share in shares.items() if share >= _LEARNED_SCRIPT}
+
+    def look(self, lines: Sequence[str]) -> None:
+        """Take some more lines into account."""
+        if not self._open:
+            return
+        script = next(iter(script_shares(lines)), "LATIN")
+        self._letters += sum(map(len, lines))
+        self._lines += lines
+        # Names in Latin letters stand in text of all languages.
+        if script != "LATIN" and script not in self._scripts:
+            self._warn(f"the text has {script.lower()} letters, which the model has hardly learned")
+        elif self._letters < _ENOUGH_LETTERS:
+            return
+        elif self._direction is not None and is_known_language(self._direction[0]):
+            source, language = self._direction[0], guess_language(self._lines, self._direction)
+            if language not in (None, source):
+                self._warn(f"the text looks like {language!r}, but the model translates from {source!r}")
+        self._open = False
+        self._lines.clear()
 
 
 @dataclass(frozen=True)

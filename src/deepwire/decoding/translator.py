@@ -28,7 +28,7 @@ from deepwire.decoding.line_steps import (
     build_candidates,
 )
 from deepwire.decoding.minimum_bayes_risk import most_agreed
-from deepwire.decoding.model_inputs import LanguageSelector, SourceTokenizer
+from deepwire.decoding.model_inputs import LanguageSelector, SourceCheck, SourceTokenizer
 from deepwire.decoding.models import EnsembleMember, as_configured, as_one
 from deepwire.decoding.scoring import PairScore, TranslationScorer
 from deepwire.decoding.second_search import enforce_constraints, retry_degenerate
@@ -66,7 +66,8 @@ class Translator:
         warn: Receives warnings, one line each; default: the log of `deepwire`.
         languages: Of models with several directions.
         shortlist: What target subwords each batch is translated with; None = all of them.
-        direction: Source and target language of models with one direction, where they are known.
+        direction: Source and target language of models with one direction, where they are known; text that is
+            clearly in another language than the source is warned about.
         terms: Translations that terms of the source must have.
         context: What of the document the models read in front of a sentence.
 
@@ -99,6 +100,7 @@ class Translator:
         self.device, self.precision, self.direction = torch.device(device), precision, direction
         self._warn = logging.getLogger("deepwire").warning if warn is None else warn
         self._selector = LanguageSelector(languages, vocabularies, self._warn, direction)
+        self._source_check = SourceCheck(vocabularies.source, direction, self._warn)
         self._casing = LineCasing(vocabularies.source, terms, "" if direction is None else direction[1])
         self.model = as_one(as_configured(models, config), weights)
         self._configure(config)
@@ -258,6 +260,7 @@ class Translator:
         while read := list(islice(numbered, window)):
             lines = [line for line, _ in read]
             requests = [request_of(line, text) for line, text in read]
+            self._source_check.look([request.text for request in requests])
             if to or from_:
                 requests = [
                     replace(request, to=request.to or to, from_=request.from_ or from_)
