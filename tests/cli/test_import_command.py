@@ -124,7 +124,7 @@ def test_neutron_with_several_languages(command: Command, tmp_path: Path) -> Non
             ("--languages", "fr,de,en", "data.directions=[en-de]"),
             "data.directions has the languages de, en",
         ),
-        (tmp_path / "std.safetensors", ("--languages", "de,en"), "is of one language pair"),
+        (tmp_path / "std.safetensors", ("--languages", "de,en"), "has parameters of 0 languages"),
     ):
         code, _, err = command("import", "neutron", checkpoint, *options, *names)
         assert code == 2

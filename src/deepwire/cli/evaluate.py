@@ -17,7 +17,6 @@ from deepwire.io.output import check_output
 
 if TYPE_CHECKING:
     from deepwire.api.evaluate import ReadSystem
-    from deepwire.evaluation.comparison import PairedTest
     from deepwire.evaluation.metric_command import MetricCommand
 
 Hypotheses = Annotated[
@@ -115,7 +114,12 @@ def evaluate(
     _check_texts(files, models, reference or [], source, output)
     into = language or (target_language(models[0], direction) if models else "")
     metrics.of(into)  # an unknown one is named before anything is read
-    test = _test(paired, [*files, *models], baseline, samples, seed)
+    test = None
+    if paired is not None:
+        names_of_systems = [*files, *models]
+        first = 0 if baseline is None else names_of_systems.index(baseline)
+        test = comparison.PairedTest(paired, first, samples, seed)
+        test.check(len(names_of_systems))
     search = SearchSettings(settings, device, precision, words, direction)
     evaluation = EvaluationSettings(metrics, into, search)
     systems: list[tuple[str, ReadSystem]] = [(text.name, text) for text in map(read_text, map(Path, files))]
@@ -169,18 +173,3 @@ def _commands(commands: Sequence[str], lower_is_better: Sequence[str]) -> list[M
             )
         made.append(MetricCommand(name, command, higher_is_better=name not in lower_is_better))
     return made
-
-
-def _test(
-    paired: str | None, systems: Sequence[str], baseline: str | None, samples: int | None, seed: int | None
-) -> PairedTest | None:
-    """The test of differences that was asked for, if any."""
-    from deepwire.evaluation.comparison import PairedTest
-
-    if paired is None:
-        for option in opt.specified(baseline=baseline, samples=samples, seed=seed):
-            raise UsageError(f"--{option} is for tests, and there is no --paired", "add --paired bootstrap")
-        return None
-    test = PairedTest(paired, 0 if baseline is None else systems.index(baseline), samples, seed)
-    test.check(len(systems))
-    return test

@@ -102,23 +102,17 @@ def import_model(
         )
     model = convert(importer, foreign, config.model, vocabularies)
     origin = {"family": importer.name, "checkpoint": checkpoint.name, "blake2b": digest(foreign.path)}
-    metadata = _metadata(config, source_bos) | {"imported": origin}
+    pair = {"source": data.source, "target": data.target}
+    metadata = {
+        **(pair if data.languages is None else data.languages.to_metadata()),
+        "source_bos": source_bos,
+        "decoding": config.decoding.model_dump(mode="json"),
+        "imported": origin,
+    }
     save_model(output, model, vocabularies, metadata)
     if not quiet:
         _tell(importer, model, config, notes)
     print(output)
-
-
-def _metadata(config: RunFile, source_bos: bool) -> dict[str, object]:
-    """Metadata stored with the model."""
-    data = config.data
-    of_languages = (
-        {"source": data.source, "target": data.target}
-        if data.languages is None
-        else data.languages.to_metadata()
-    )
-    decoding = config.decoding.model_dump(mode="json")
-    return {**of_languages, "source_bos": source_bos, "decoding": decoding}
 
 
 def _names(written: str | None, importer: Importer, foreign: ForeignCheckpoint) -> list[str]:
@@ -127,10 +121,8 @@ def _names(written: str | None, importer: Importer, foreign: ForeignCheckpoint) 
     names = [] if written is None else [name.strip() for name in written.split(",")]
     if len(set(names)) != count or len(names) != count:
         raise UsageError(
-            f"{foreign.path}: has parameters of {count} languages, and --languages names {len(set(names))}"
-            if count
-            else f"{foreign.path}: is of one language pair, and has no use for --languages",
-            "name them in the order of their numbers: --languages de,fr,..." if count else "leave it out",
+            f"{foreign.path}: has parameters of {count} languages, and --languages names {len(set(names))}",
+            "name them in the order of their numbers: --languages de,fr,...; none for one language pair",
         )
     return names
 
@@ -140,8 +132,7 @@ def _order(names: list[str], languages: Languages | None) -> list[int]:
     known = () if languages is None else languages.names
     if set(known) != set(names):
         raise UsageError(
-            f"data.directions has the languages {', '.join(known) or 'of one pair'}, and --languages names "
-            f"{', '.join(names)}",
+            f"data.directions has the languages {', '.join(known)}, and --languages {', '.join(names)}",
             "give data.directions with the languages of the checkpoint",
         )
     return [names.index(name) for name in known]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -14,7 +13,7 @@ from deepwire.cli.line_by_line import ProgressLine, tell, warn
 from deepwire.cli.options import Json, Model
 from deepwire.errors import UsageError
 from deepwire.io.json_lines import json_line
-from deepwire.io.regular_files import read_regular
+from deepwire.io.regular_files import read_json
 
 if TYPE_CHECKING:
     from deepwire.checkpoint.model_registry import RegisteredModel, RegisteredScore, Shelf
@@ -122,25 +121,16 @@ def _show(model: RegisteredModel) -> None:
 
 
 def _scores(file: Path, test: str) -> list[RegisteredScore]:
-    """The scores in what ``deepwire evaluate --json`` printed.
-
-    Raises:
-        UsageError: It is something else, or cannot be read.
-    """
+    """The scores in what ``deepwire evaluate --json`` printed of one system."""
     from deepwire.checkpoint.model_registry import RegisteredScore
 
     try:
-        record = json.loads(read_regular(file))
-        (system,) = record["systems"]
+        (system,) = cast("list[dict[str, Any]]", read_json(file)["systems"])
         return [
-            RegisteredScore(
-                test=test, score=score["score"], signature=f"{score['name']}|{score['signature']}"
-            )
-            for score in system["scores"]
+            RegisteredScore(test=test, score=each["score"], signature=f"{each['name']}|{each['signature']}")
+            for each in system["scores"]
         ]
-    except OSError as error:
-        raise UsageError(f"--scores {file}: cannot read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError):
         raise UsageError(
             f"--scores {file}: is not what 'deepwire evaluate --json' prints of one system"
         ) from None
