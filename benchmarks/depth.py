@@ -4,7 +4,7 @@
     python benchmarks/depth.py --equal-depth --threads 1 --json benchmarks/results/depth_24-24_DATE.json
 
 Trains each model for a few hundred updates on Multi30k (examples/multi30k, German to English, BPE 4,000);
-prints the training loss on the way and the gradient norm of the lowest, a middle and the topmost layer of
+prints a table of the training loss on the way and the gradient norm of the lowest and the topmost layer of
 each stack. The papers say that DLCL, depth-wise LSTM and GTrans train at these depths, where the post-norm
 Transformer does not (Wang et al. 2019, Table 1; Xu et al. 2024, Table 6; Yang et al. 2022, Fig. 11).
 The systems called 24-24, which `--equal-depth` takes, are all connections and aggregations of connections.py
@@ -67,7 +67,7 @@ def main() -> None:
         if name in results:
             continue
         results[name] = train(name, options)
-        print(as_text(results[name]), flush=True)
+        print(f"{name}: {results[name]['losses'][-1]:.2f}, {results[name]['seconds']:.0f} s", flush=True)
         if options.json is not None:  # also of a measurement that is interrupted
             write(results, options)
     print(table(list(results.values())))
@@ -230,29 +230,6 @@ def table(results: list[dict[str, Any]]) -> str:
         below = f"{result['unigram'] - values[-1]:.2f}"
         rows.append([*names, f"{begins['rate']:g}", size, *(f"{v:.2f}" for v in values), below, *ends])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
-def as_text(result: Mapping[str, Any]) -> str:
-    losses, gradients = result["losses"], result["gradients"]
-    marks = [1, *(len(losses) * quarter // 4 for quarter in (1, 2, 3, 4))]
-    lines = [
-        f"\n{result['name']}: {result['parameters']:,} parameters, {result['seconds']:.0f} s",
-        "  loss (mean of the last 10)  "
-        + "  ".join(f"u{mark} {smooth(losses, mark):.2f}" for mark in marks)
-        + f"  unigrams {result['unigram']:.2f}",
-    ]
-    for number, norms in gradients.items():
-        lines.append(f"  gradient norms at update {number}: " + chosen(norms))
-    return "\n".join(lines)
-
-
-def chosen(norms: Mapping[str, float]) -> str:
-    """Lowest, middle and topmost layer of each stack."""
-    shown = []
-    for side in ("encoder", "decoder"):
-        names = [name for name in norms if name.startswith(side)]
-        shown += [f"{name} {norms[name]:.1e}" for name in (names[0], names[len(names) // 2], names[-1])]
-    return ", ".join(shown)
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ def test_a_model_decides_as_its_scores_say(
     (figure,) = finding.figures
     assert isinstance(figure, LineChart)
     assert figure.series[0].x == (1, 2, 3)
-    assert figure.y.text == "accuracy [%]"
+    assert figure.y == "accuracy [%]"
     assert finding.provenance.models[0].update == 7
     assert finding.provenance.settings["precision"] == "fp32"
 

@@ -13,7 +13,6 @@ from deepwire.errors import DataError, UsageError
 from deepwire.lab.finding import BarChart, Finding, HeatMap
 from deepwire.lab.gates import analyse_gates, observe
 from deepwire.lab.subject import (
-    NotApplicableError,
     PairBatch,
     batches,
     open_model,
@@ -140,11 +139,11 @@ def test_attention_over_layers_sums_to_one(make_model: ModelMaker, store: Store,
     found = analyse_gates(store(make_model({}, {"fusion": "mlrf"})), *text)
     chart = found.figures[0]
     assert isinstance(chart, BarChart)
-    assert (chart.x.label, chart.categories) == ("output of layer; 0: embedding", ("0", "1", "2"))
+    assert (chart.x, chart.categories) == ("output of layer; 0: embedding", ("0", "1", "2"))
     assert [hop.name for hop in chart.series] == ["hop 1", "hop 2", "hop 3", "hop 4"]
     for hop in chart.series:
         assert sum(share or 0 for share in hop.y) == pytest.approx(1)
-    assert [column.name for column in found.tables[0].columns][1::3] == [chart.x.label, "share below 0.1"]
+    assert [column.name for column in found.tables[0].columns][1::3] == [chart.x, "share below 0.1"]
 
 
 def test_gates_of_each_language(make_model: ModelMaker, store: Store, text: Text) -> None:
@@ -168,7 +167,7 @@ def test_gates_of_each_language(make_model: ModelMaker, store: Store, text: Text
 
 
 def test_what_is_missing_is_said(make_model: ModelMaker, store: Store, text: Text, tmp_path: Path) -> None:
-    with pytest.raises(NotApplicableError, match="no gates over depth"):
+    with pytest.raises(UsageError, match="no gates over depth"):
         analyse_gates(store(make_model({})), *text)
     gated = store(make_model({"connection": "depth_lstm"}))
     with pytest.raises(UsageError, match="not a run directory"):

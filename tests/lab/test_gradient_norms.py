@@ -10,10 +10,9 @@ import torch
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.cli.main import main
-from deepwire.errors import DataError
+from deepwire.errors import DataError, UsageError
 from deepwire.lab.finding import BarChart, LineChart
 from deepwire.lab.signals import analyse_gradients
-from deepwire.lab.subject import NotApplicableError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.training.extras import gradient_norms, layers_of
@@ -141,10 +140,10 @@ def test_the_finding_shows_what_was_recorded(train: Trainer) -> None:
 
 
 def test_what_is_missing_is_said(train: Trainer, tmp_path: Path) -> None:
-    with pytest.raises(NotApplicableError, match="no such run"):
+    with pytest.raises(UsageError, match="no such run"):
         analyse_gradients(str(tmp_path / "nowhere"))
     run = train(max_updates=2)
-    with pytest.raises(NotApplicableError, match="recorded no gradients") as caught:
+    with pytest.raises(UsageError, match="recorded no gradients") as caught:
         analyse_gradients(str(run.path))
     assert "training.record.gradients" in caught.value.hint
     run.gradients.write_text('nonsense\n{"update": 2}\n')

@@ -14,7 +14,6 @@ import pytest
 from deepwire.errors import UsageError
 from deepwire.lab import report
 from deepwire.lab.finding import (
-    Axis,
     BarChart,
     Column,
     Figure,
@@ -92,7 +91,7 @@ def test_tables_of_figures_hold_their_numbers(finding: Finding) -> None:
     lines, bars, matrix = (figure.table() for figure in finding.figures)
     assert lines.rows == ((1, 3.0, 3.0), (2, 2.0, None), (3, 1.5, None))
     assert [column.head for column in lines.columns] == ["update", "a", "b"]
-    assert lines.title == "Loss over training [nats/token]"
+    assert lines.title == "Loss over training: loss [nats/token]"
     assert bars.rows == (("1", 0.25, 0.75), ("2", 0.5, 0.5))
     assert matrix.rows == (("x1", 1.0, None), ("x2", -0.75, 0.0625))
 
@@ -135,11 +134,10 @@ def test_a_drawing_says_what_it_shows_and_is_the_same_every_time(finding: Findin
         parts = [part for part in ElementTree.fromstring(drawing).iter() if part.tag.endswith("}text")]
         text = " ".join("".join(part.itertext()) for part in parts)
         axes = [figure.row_axis, figure.column_axis] if isinstance(figure, HeatMap) else [figure.x, figure.y]
-        assert all(words in text for words in (figure.title, *(axis.text for axis in axes)))
+        assert all(words in text for words in (figure.title, *axes))
     assert "−0.75" in text  # of the heat map
 
 
-LOG = Axis(label="y", log=True)
 MANY = [Series(name=f"layer {n}", x=(0, 1, 2), y=(n + 1, None, 1e-9)) for n in range(60)]
 FIELDS = {"row_axis": "r", "column_axis": "c", "title": "map"}
 
@@ -148,10 +146,10 @@ FIELDS = {"row_axis": "r", "column_axis": "c", "title": "map"}
 @pytest.mark.parametrize(
     "figure",
     [
-        LineChart(name="sixty", title="sixty", x="x", y=LOG, series=MANY, ordered=True),
+        LineChart(name="sixty", title="sixty", x="x", y="y", y_log=True, series=MANY, ordered=True),
         LineChart(name="nothing", title="-", x="x", y="y", series=[Series(name="a", x=[0], y=[None])]),
         HeatMap(name="blank", value="v", rows=["r"], columns=["c"], values=[[None]], **FIELDS),
-        HeatMap(name="flat", value=LOG, rows=["r"], columns=["c", "d"], values=[[0.0, 0.0]], **FIELDS),
+        HeatMap(name="flat", value="v", rows=["r"], columns=["c", "d"], values=[[0.0, 0.0]], **FIELDS),
     ],
     ids=lambda figure: figure.name,
 )

@@ -40,16 +40,6 @@ Cell = Annotated[str | int | float | None, BeforeValidator(_finite)]
 """The content of a field of a table; None stays empty."""
 
 
-def _parts(written: object, name: str) -> object:
-    """The fields in ``name [unit] .digits``; anything but text is passed on."""
-    if not isinstance(written, str):
-        return written
-    parts = _WRITTEN.fullmatch(written)
-    assert parts is not None
-    values = {name: parts["name"], "unit": parts["unit"], "digits": parts["digits"]}
-    return {key: value for key, value in values.items() if value is not None}
-
-
 class Column(ReportRecord):
     """The head of a column; it may be written ``name [unit] .digits``: ``speed [sentences/s] .1``.
 
@@ -67,7 +57,11 @@ class Column(ReportRecord):
     @model_validator(mode="before")
     @classmethod
     def _parse(cls, value: object) -> object:
-        return _parts(value, "name")
+        if not isinstance(value, str):
+            return value
+        parts = _WRITTEN.fullmatch(value)
+        assert parts is not None
+        return {key: part for key, part in parts.groupdict().items() if part is not None}
 
     @property
     def head(self) -> str:
@@ -105,30 +99,6 @@ class Table(ReportRecord):
         ]
 
 
-class Axis(ReportRecord):
-    """The quantity and scale of an axis; it may be written ``label [unit]``.
-
-    Attributes:
-        label: The quantity.
-        unit: Its unit; empty for numbers without one.
-        log: Whether its scale is logarithmic.
-    """
-
-    label: str
-    unit: str = ""
-    log: bool = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _parse(cls, value: object) -> object:
-        return _parts(value, "label")
-
-    @property
-    def text(self) -> str:
-        """Label and unit, as written beside the axis."""
-        return f"{self.label} [{self.unit}]" if self.unit else self.label
-
-
 class Series(ReportRecord):
     """One line, or one group of bars.
 
@@ -163,21 +133,22 @@ class _Figure(ReportRecord):
     title: str
     caption: str = ""
 
-    def _titled(self, measured: Axis) -> str:
-        return f"{self.title} [{measured.unit}]" if measured.unit else self.title
-
 
 class LineChart(_Figure):
     """Curves over a common axis.
 
     Attributes:
+        x, y: What the axes are, with their units: ``loss [nats/token]``.
+        x_log, y_log: Whether they are logarithmic.
         legend: What the names of the series are; empty where they say it themselves.
         ordered: Whether the series have an order of their own, such as layers: their colours then follow it.
     """
 
     kind: Literal["lines"] = "lines"
-    x: Axis
-    y: Axis
+    x: str
+    y: str
+    x_log: bool = False
+    y_log: bool = False
     series: tuple[Series, ...] = Field(min_length=1)
     legend: str = ""
     ordered: bool = False
@@ -188,8 +159,8 @@ class LineChart(_Figure):
         values_at = [dict(zip(line.x, line.y, strict=True)) for line in self.series]
         whole = all(place.is_integer() for place in places)
         return Table(
-            title=self._titled(self.y),
-            columns=[Column(name=self.x.label, unit=self.x.unit), *map(_named, self.series)],
+            title=f"{self.title}: {self.y}",
+            columns=[Column(name=self.x), *map(_named, self.series)],
             rows=[
                 (int(place) if whole else place, *(values.get(place) for values in values_at))
                 for place in places
@@ -201,8 +172,8 @@ class BarChart(_Figure):
     """Bars over named categories; several series stand side by side."""
 
     kind: Literal["bars"] = "bars"
-    x: Axis
-    y: Axis
+    x: str
+    y: str
     categories: tuple[str, ...] = Field(min_length=1)
     series: tuple[Series, ...] = Field(min_length=1)
 
@@ -210,30 +181,29 @@ class BarChart(_Figure):
         """One row for each category, one column for each series."""
         values = zip(*(group.y for group in self.series), strict=True)
         return Table(
-            title=self._titled(self.y),
-            columns=[Column(name=self.x.text), *map(_named, self.series)],
+            title=f"{self.title}: {self.y}",
+            columns=[Column(name=self.x), *map(_named, self.series)],
             rows=[(category, *row) for category, row in zip(self.categories, values, strict=True)],
         )
 
 
 class HeatMap(_Figure):
-    """A matrix in shades; fields of `values` that are None stay blank."""
+    """A matrix in shades of `value`; fields of `values` that are None stay blank."""
 
     kind: Literal["heat_map"] = "heat_map"
-    row_axis: Axis
-    column_axis: Axis
-    value: Axis
+    row_axis: str
+    column_axis: str
+    value: str
     rows: tuple[str, ...] = Field(min_length=1)
     columns: tuple[str, ...] = Field(min_length=1)
     values: tuple[tuple[Number, ...], ...]
 
     def table(self) -> Table:
         """The matrix, with a column for the names of the rows."""
-        digits = None if self.value.log else 3
-        axes = f"rows: {self.row_axis.text}; columns: {self.column_axis.text}"
+        axes = f"rows: {self.row_axis}; columns: {self.column_axis}"
         return Table(
-            title=f"{self.title}: {self.value.text} ({axes})",
-            columns=[Column(name=""), *(Column(name=name, digits=digits) for name in self.columns)],
+            title=f"{self.title}: {self.value} ({axes})",
+            columns=[Column(name=""), *(Column(name=name, digits=3) for name in self.columns)],
             rows=[(name, *row) for name, row in zip(self.rows, self.values, strict=True)],
         )
 

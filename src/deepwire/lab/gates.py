@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.data.languages import Direction
+from deepwire.errors import UsageError
 from deepwire.lab.finding import (
     BarChart,
     Figure,
@@ -23,7 +24,7 @@ from deepwire.lab.finding import (
     Table,
     provenance,
 )
-from deepwire.lab.subject import NotApplicableError, PairBatch, open_model, repeating, text_for
+from deepwire.lab.subject import PairBatch, open_model, repeating, text_for
 from deepwire.model.introspection import GateProbe, Place
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
@@ -47,19 +48,19 @@ def analyse_gates(
         device: Where the model reads.
 
     Raises:
-        NotApplicableError: The model has no gates over depth.
+        UsageError: The model has no gates over depth.
         ModelError, UsageError, DataError: There is no such model or text.
     """
     subject = open_model(model, device)
     inside = subject.loaded.model
     if not any(stack.gate_probes() for stack in inside.stacks().values()):
-        raise NotApplicableError(
+        raise UsageError(
             f"{model}: has no gates over depth",
             "depth-wise LSTMs, Runge-Kutta gates, self-dependency units and collaboration have them; "
             f"for weights see {shlex.join(['deepwire', 'analyze', 'weights', model])}",
         )
     if reason := repeating(inside):
-        raise NotApplicableError(f"{model}: gates have no single value: {reason}")
+        raise UsageError(f"{model}: gates have no single value: {reason}")
     text = text_for(subject, source, reference, sentences, direction)
     families = observe(inside, text.batches())
     return Finding(

@@ -20,11 +20,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from deepwire.data.languages import Direction
-from deepwire.errors import LogFn
+from deepwire.errors import LogFn, UsageError
 from deepwire.lab.finding import BarChart, Cell, Figure, Finding, HeatMap, Series, Table, provenance
 from deepwire.lab.signals import Signal, signal_values
 from deepwire.lab.subject import (
-    NotApplicableError,
     ReadText,
     open_model,
     present,
@@ -116,7 +115,7 @@ def similarities(
     """Let a model read a text and compare its streams at real tokens.
 
     Raises:
-        NotApplicableError: The layers of a side give vectors of another width than the embedding's.
+        UsageError: The layers of a side give vectors of another width than the embedding's.
     """
     sums: dict[tuple[Side, str], Tensor] = {}
     words: dict[Side, int] = {}
@@ -127,7 +126,7 @@ def similarities(
             outputs = [values[Signal(side, "output", layer)] for layer in layers]
             embedding = values[Signal(side, "embedding")]
             if embedding.shape != outputs[0].shape:
-                raise NotApplicableError(
+                raise UsageError(
                     f"depths of the {side} cannot be compared: {side}.connection "
                     f"{model.config.stack(side).connection.type} widens the stream",
                     "choose the other stack with --side",
@@ -237,7 +236,7 @@ def analyse_linearity(
 
     Raises:
         ModelError, UsageError, DataError: There is no such model or text.
-        NotApplicableError: No layer can be replaced.
+        UsageError: No layer can be replaced.
     """
     subject = open_model(model, device)
     inside = subject.loaded.model
@@ -286,14 +285,14 @@ def _check_replaceable(model: TranslationModel, side: Side) -> None:
     """Check that a layer is no more than a function of the stream.
 
     Raises:
-        NotApplicableError: Layers above read what a layer made inside, or layers run several times.
+        UsageError: Layers above read what a layer made inside, or layers run several times.
     """
     mixer = model.config.stack(side).mixer
     reason = repeating(model)
     if mixer.reads_below:
         reason = f"{side}.mixer {mixer.type} reads what the layers below made"
     if reason:
-        raise NotApplicableError(f"no layer of the {side} can be replaced: {reason}")
+        raise UsageError(f"no layer of the {side} can be replaced: {reason}")
 
 
 @dataclass(frozen=True)
@@ -347,7 +346,7 @@ def nearest_maps(
     """For each layer (from 1) the map nearest to its output by mean squared error, exactly, in one pass.
 
     Raises:
-        NotApplicableError: Layers above read what a layer made inside, or layers run several times.
+        UsageError: Layers above read what a layer made inside, or layers run several times.
     """
     for side in sides:
         _check_replaceable(model, side)

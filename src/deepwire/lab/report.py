@@ -15,7 +15,7 @@ from deepwire.errors import UsageError
 from deepwire.evaluation.comparison import aligned
 from deepwire.io.atomic import disk_errors
 from deepwire.io.output import write_output
-from deepwire.lab.finding import Axis, BarChart, Figure, Finding, HeatMap, LineChart, Provenance, Table
+from deepwire.lab.finding import BarChart, Figure, Finding, HeatMap, LineChart, Provenance, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -230,13 +230,9 @@ def _size(figure: Figure) -> tuple[float, float]:
     return 6.5, max(3.8, 0.15 * len(figure.series))
 
 
-def _name_axes(axes: Axes, x: Axis, y: Axis) -> None:
-    axes.set_xlabel(x.text)
-    axes.set_ylabel("\n".join(textwrap.wrap(y.text, 36)))
-    if x.log:
-        axes.set_xscale("log")
-    if y.log and axes.dataLim.y1 > 0:  # there is a positive number
-        axes.set_yscale("log")
+def _name_axes(axes: Axes, x: str, y: str) -> None:
+    axes.set_xlabel(x)
+    axes.set_ylabel("\n".join(textwrap.wrap(y, 36)))
 
 
 def _colours(count: int, *, ordered: bool) -> list[tuple[float, ...]]:
@@ -269,7 +265,11 @@ def _draw_lines(axes: Axes, figure: LineChart) -> None:
             low, high = _none_to_nan(line.low), _none_to_nan(line.high)
             axes.fill_between(line.x, low, high, color=colour, alpha=0.15, linewidth=0)
     _name_axes(axes, figure.x, figure.y)
-    if not figure.x.log and all(x.is_integer() for line in figure.series for x in line.x):
+    if figure.x_log:
+        axes.set_xscale("log")
+    if figure.y_log and axes.dataLim.y1 > 0:  # there is a positive number
+        axes.set_yscale("log")
+    if not figure.x_log and all(x.is_integer() for line in figure.series for x in line.x):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if count > 1:
         title = "\n".join(textwrap.wrap(figure.legend, 20)) or None
@@ -302,19 +302,13 @@ def _draw_bars(axes: Axes, figure: BarChart) -> None:
 
 def _draw_heat_map(canvas: Canvas, axes: Axes, figure: HeatMap) -> None:
     import numpy as np
-    from matplotlib.colors import LogNorm, Normalize
 
     values = np.ma.masked_invalid(np.array([_none_to_nan(row) for row in figure.values], dtype=float))
-    if figure.value.log:
-        values = np.ma.masked_less_equal(values, 0.0)
-    least, most = (float(values.min()), float(values.max())) if values.count() else (0.0, 1.0)
-    size = max(abs(least), abs(most)) or 1.0
-    norm: Normalize = Normalize(-size, size)
-    colours = "RdBu_r"  # zero is white
-    if figure.value.log:
-        norm, colours = LogNorm(least or 1.0, max(most, least * 1.01) or 1.01), "YlGnBu"
-    image = axes.imshow(values, cmap=colours, norm=norm, aspect="auto", interpolation="nearest")
-    label = "\n".join(textwrap.wrap(figure.value.text, 24))
+    size = float(np.abs(values).max()) if values.count() else 0.0
+    size = size or 1.0
+    # Zero is white.
+    image = axes.imshow(values, cmap="RdBu_r", vmin=-size, vmax=size, aspect="auto", interpolation="nearest")
+    label = "\n".join(textwrap.wrap(figure.value, 24))
     canvas.colorbar(image, ax=axes, label=label, fraction=0.046, pad=0.03)
     axes.grid(visible=False)
     _name_axes(axes, figure.column_axis, figure.row_axis)
@@ -324,11 +318,10 @@ def _draw_heat_map(canvas: Canvas, axes: Axes, figure: HeatMap) -> None:
     if max(map(len, figure.columns)) > 2:
         axes.tick_params(axis="x", rotation=90)
     axes.tick_params(length=0, labelsize=8)
-    digits = "#.2g" if figure.value.log else ".2f"
     for row, column in np.argwhere(~np.ma.getmaskarray(values)) if values.size <= _MAX_NUMBERED_CELLS else ():
         value = float(values[row, column])
-        shade = "white" if abs(float(norm(value)) - 0.5) > 0.35 else "black"
-        text = f"{value:{digits}}".replace("-", "−")
+        shade = "white" if abs(value) > 0.7 * size else "black"
+        text = f"{value:.2f}".replace("-", "−")
         axes.text(column, row, text, ha="center", va="center", fontsize=7, color=shade)
 
 

@@ -20,7 +20,6 @@ from torch import Tensor
 from deepwire.decoding.model_loading import pick_device
 from deepwire.errors import DataError, UsageError
 from deepwire.lab.finding import (
-    Axis,
     Figure,
     Finding,
     LineChart,
@@ -30,7 +29,6 @@ from deepwire.lab.finding import (
     provenance,
 )
 from deepwire.lab.subject import (
-    NotApplicableError,
     PairBatch,
     TrainingText,
     open_model,
@@ -259,6 +257,8 @@ class ConnectionTap(ConnectionWrapper):
 
 _MICRO_BATCH = 2048
 _SEEDS = 3
+_MIXED = "Where an aggregation mixes layers, what goes into a layer is not what came out of the one below it."
+_MEMORY = "The result of the encoder is the memory that the decoder reads."
 
 Key = TypeVar("Key")
 Spread = tuple[float, float, float]
@@ -313,14 +313,13 @@ def analyse_signal(
     return Finding(
         analysis="signal",
         title=opened.title,
-        measured="Root of the mean square (rms) of all numbers at real tokens, without dropout, in float32, "
-        + _past(text, model)
+        measured="Root of the mean square (rms) of all numbers at real tokens, without dropout, in float32"
         + (f"; the mean over {len(measured)} seeds, in figures with the range." if len(measured) > 1 else ".")
         + " Gradients of what layers give are those of the loss summed over target tokens, gradients of "
         "parameters those of the loss per target token.",
         tables=_tables(model, sizes),
         figures=_figures(model, sizes),
-        notes=_notes(text, model, trained=bool(opened.sources)),
+        notes=[_MIXED, *([_MEMORY] if "encoder" in model.stacks() else [])],
         provenance=provenance(
             opened.sources,
             [f"training text, {rows:,} of {len(text.prepared.train):,} {text.unit}"],
@@ -399,13 +398,6 @@ def _batches(text: TrainingText, tokens: int, device: torch.device) -> list[Devi
     ]
 
 
-def _past(text: TrainingText, model: TranslationModel) -> str:
-    if text.config.data.text is not None:
-        return "each token with those before it in its block as its past"
-    before = "the reference" if "encoder" in model.stacks() else "the source and the reference"
-    return f"the decoder with {before} as its past"
-
-
 def _tables(model: TranslationModel, sizes: SizesOfSeeds) -> Iterator[Table]:
     ends = ("token part", "position part", "embedding", "results", "logits")
     yield Table(
@@ -472,42 +464,30 @@ def _figures(model: TranslationModel, sizes: SizesOfSeeds) -> Iterator[LineChart
             parameters,
         ),
     ):
-        y = Axis(label="rms", unit=unit, log=True)
+        y = f"rms [{unit}]" if unit else "rms"
         series = [sizes.series(label, spreads) for label, spreads in curves.items() if spreads]
         if series:
-            yield LineChart(name=name, title=title, x="layer, from the bottom", y=y, series=series)
+            yield LineChart(
+                name=name, title=title, x="layer, from the bottom", y=y, y_log=True, series=series
+            )
 
 
-def _notes(text: TrainingText, model: TranslationModel, *, trained: bool) -> Iterator[str]:
-    config = text.config.training
-    for name, other in (("start_from", config.start_from), ("pretrained", config.pretrained)):
-        if other is not None and not trained:
-            yield f"training.{name} is left out: the models begin as model.initialization says."
-    if "encoder" in model.stacks():
-        yield "The result of the encoder is the memory that the decoder reads."
-    yield (
-        "Where an aggregation mixes layers, what goes into a layer is not what came out of the one below it."
-    )
-
-
-_NORM = Axis(label="gradient norm", unit="nats/token", log=True)  # of the loss; parameters have no unit
+_NORM = "gradient norm [nats/token]"  # of the loss; parameters have no unit
 
 
 def analyse_gradients(run: str) -> Finding:
     """The gradient norm of each layer's parameters over the updates of a run.
 
     Raises:
-        NotApplicableError: There is no such run, or it was not trained with ``training.record.gradients``.
+        UsageError: There is no such run, or it was not trained with ``training.record.gradients``.
         DataError: The records are damaged.
     """
     place = run_of(run)
     if place is None:
-        raise NotApplicableError(
-            f"{run}: no such run directory", "gradients are recorded in the folder of a run"
-        )
+        raise UsageError(f"{run}: no such run directory", "gradients are recorded in the folder of a run")
     records = read_records(place.gradients)
     if not records:
-        raise NotApplicableError(
+        raise UsageError(
             f"{run}: recorded no gradients", "train with training.record.gradients=100, also from here on"
         )
     updates = [_update(record, str(place.gradients)) for record in records]
@@ -522,7 +502,13 @@ def analyse_gradients(run: str) -> Finding:
             title = f"{side.capitalize()}: gradient norm of each layer"
             figures.append(
                 LineChart(
-                    name=f"{side}-gradients", title=title, x="update", y=_NORM, series=curves, ordered=True
+                    name=f"{side}-gradients",
+                    title=title,
+                    x="update",
+                    y=_NORM,
+                    y_log=True,
+                    series=curves,
+                    ordered=True,
                 )
             )
             numbers = [float(key.partition(".")[2]) for key in layers]
@@ -532,6 +518,7 @@ def analyse_gradients(run: str) -> Finding:
         title="Gradient norm by layer, median over the recorded updates",
         x="layer, from the bottom",
         y=_NORM,
+        y_log=True,
         series=medians,
     )
     newest = place.checkpoints()[-1:]

@@ -14,7 +14,7 @@ from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import script_without_spaces
 from deepwire.evaluation.significance import Interval, interval, resampled_scores
 from deepwire.evaluation.texts import Text
-from deepwire.lab.finding import Axis, BarChart, Finding, Series, Table, provenance
+from deepwire.lab.finding import BarChart, Finding, Series, Table, provenance
 from deepwire.lab.scorer import WARM_UP, Scorer
 
 LengthUnit = Literal["words", "characters"]
@@ -145,7 +145,7 @@ def source_length_finding(
     scores_of = list(zip(names, length_scores(scorers, buckets, rounds, tell), strict=True))
     first = scorers[0]
     unit = unit_of(first.pairs.source.lines)
-    x = Axis(label="length of the source", unit=unit)
+    x = f"length of the source [{unit}]"
     categories = [bucket.name for bucket in buckets]
     columns = [f"source {unit}", "sentences", "BLEU .2", "from .2", "to .2", "speed [sentences/s] .1"]
     rows = [

@@ -49,10 +49,6 @@ def present(model: TranslationModel, sides: Sequence[Side]) -> list[Side]:
     return [side for side in sides if side in model.stacks()] or list(sides)
 
 
-class NotApplicableError(UsageError):
-    """The model has nothing that this analysis looks at; a report over many analyses leaves it out."""
-
-
 def repeating(model: TranslationModel) -> str:
     """Why layers of a model cannot be followed one after the other; nothing where they can."""
     for side, stack in model.stacks().items():

@@ -21,7 +21,6 @@ from deepwire.errors import DataError, UsageError
 from deepwire.lab.finding import BarChart, Figure, Finding, HeatMap, LineChart, Series, provenance
 from deepwire.lab.subject import (
     AnalysedModel,
-    NotApplicableError,
     PairBatch,
     ReadText,
     open_model,
@@ -83,7 +82,7 @@ def analyse_weights(
         device: Device of the model.
 
     Raises:
-        NotApplicableError: The model has no such weights, or they depend on a text and there is none.
+        UsageError: The model has no such weights, or they depend on a text and there is none.
         UsageError: The text does not fit the model.
         DataError: A text cannot be read.
         ModelError: There is no such model, or it is damaged.
@@ -95,7 +94,7 @@ def analyse_weights(
     if text is not None:
         weights += text_weights(network, text.batches())
     if not weights:
-        raise NotApplicableError(
+        raise UsageError(
             f"{model}: nothing in it weighs one depth against another"
             + (f" without a text ({missing})" if missing else ""),
             "DLCL, GTrans, MUDD, lanes, attention residuals, transparent attention, MLRF (linear, "
@@ -136,11 +135,6 @@ def _text_to_read(
     """The text to read if weights depend on it, or the reason why they are left out."""
     given = source is not None or reference is not None
     if not depends_on_text(subject.loaded.model):
-        if given:
-            raise UsageError(
-                f"{subject.name}: its weights over depth are the same for every text",
-                "leave --source and --reference out",
-            )
         return None, ""
     if reason := repeating(subject.loaded.model):
         return None, reason

@@ -17,7 +17,6 @@ from deepwire.evaluation.significance import Interval, holm, interval, resampled
 from deepwire.io.atomic import disk_errors
 from deepwire.io.output import write_output
 from deepwire.lab.finding import (
-    Axis,
     BarChart,
     Cell,
     Column,
@@ -406,7 +405,8 @@ def _curves(study: StudyResults) -> Iterator[Figure]:
             yield LineChart(
                 name=f"curves-{number}",
                 title=f"{question or study.plan.title}: learning curves",
-                x=Axis(label="updates", log=True),
+                x="updates",
+                x_log=True,
                 y="validation loss [nats/token]",
                 series=lines,
             )

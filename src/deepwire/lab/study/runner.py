@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from deepwire import __version__
 from deepwire.checkpoint.model_path import average_models
@@ -82,7 +81,6 @@ class StudyRunner:
 
         with (
             stoppable() as stop,
-            _fewer_threads(self._at_once),
             closing(train_runs(next_run, at_once=self._at_once, stop=stop)) as ended,
         ):
             for run, failure in ended:
@@ -170,17 +168,6 @@ class StudyRunner:
 
 def _label(run: StudyRun) -> str:
     return f"{run.name} to update {run.budget}" if run.updates else run.name
-
-
-@contextmanager
-def _fewer_threads(at_once: int) -> Iterator[None]:
-    """Measure with a share of the cores: the others train."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(max(1, before // at_once))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 _OF_TEXT = ("BLEU", "text digest")
