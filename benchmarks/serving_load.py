@@ -1,7 +1,7 @@
-"""A server under load: many clients at once, slow ones, one that sends too much, and a stop.
+"""A server under load: many clients at once, slow ones, and a stop.
 
     python benchmarks/serving_load.py MODEL [--clients 1000] [--requests 10] [--half-open 500]
-        [--text FILE] [--most-characters 40] [--json FILE] [-- OPTIONS OF deepwire serve]
+        [--text FILE] [--most-characters 40] [-- OPTIONS OF deepwire serve]
 
 Starts `deepwire serve MODEL`, compares every answer with what `deepwire.load(MODEL)` gives for the text,
 and prints what came back and how long it took (seconds), and the memory of the server (MB). The exit code is
@@ -54,7 +54,6 @@ def main() -> int:
     parser.add_argument("--half-open", type=int, default=500, help="clients that never finish their headers")
     parser.add_argument("--text", type=Path, default=TEXT, help="lines to translate, .gz or plain")
     parser.add_argument("--most-characters", type=int, default=1000, help="longer lines are left out")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     own, _, for_serve = "\0".join(sys.argv[1:]).partition("\0--\0")
     options = parser.parse_args(own.split("\0"))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -71,8 +70,6 @@ def main() -> int:
         figures["exit code after SIGTERM"] = server.process.wait(60)
     for name, value in figures.items():
         print(f"{name}: {value}")
-    if options.json is not None:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
     return 1 if any(figures[name] for name in BAD) else 0
 
 
@@ -155,7 +152,6 @@ async def measured(
     times = statistics.quantiles(seen.seconds, n=100)
     after = server.megabytes()
     slow = await half_open(server, expected, options.half_open)
-    large = await too_much(server)
     begun = time.monotonic()
     late = await stopped(server, expected)
     return {
@@ -167,7 +163,6 @@ async def measured(
         "seconds, median and 99th percentile": [round(times[49], 2), round(times[98], 2)],
         "MB before and after": [round(before), round(after)],
         "seconds until half-open connections are closed, and of a client beside them": slow,
-        "status, MB sent and MB more of a body of 100 MB": large,
         "stopped under load": {"seconds": round(time.monotonic() - begun, 1), "answers": dict(late.statuses)},
     }
 
@@ -213,27 +208,6 @@ async def half_open(server: Server, expected: dict[str, str], count: int) -> lis
     for _, writer in streams:
         writer.close()
     return [round(closed, 2), round(answered, 2)]
-
-
-async def too_much(server: Server) -> list[object]:
-    """A chunked body of 100 MB: when is it refused, and what does it cost?"""
-    before = most = server.megabytes()
-    reader, writer = await asyncio.open_connection(*server.address)
-    writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
-    sent = 0
-    try:
-        answer = asyncio.ensure_future(reader.readline())
-        while sent < 100_000_000 and not answer.done():
-            writer.write(b"10000\r\n" + b" " * 65536 + b"\r\n")
-            await writer.drain()
-            await asyncio.sleep(0)
-            sent += 65536
-            most = max(most, server.megabytes())
-        status = (await answer).decode().split()[1]
-    except (OSError, IndexError):
-        status = "connection closed"
-    writer.close()
-    return [status, round(sent / 1e6, 1), round(most - before, 1)]
 
 
 async def stopped(server: Server, expected: dict[str, str]) -> Seen:

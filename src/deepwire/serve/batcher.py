@@ -24,6 +24,8 @@ from deepwire.serve.request import Limits, RequestError
 
 # Thousands of texts of one word in a batch would have more logits at a time than all else takes.
 _MIN_COST = 8
+# For those who ask again at the same time: else the first of them would be translated alone.
+_WAIT = 0.005
 _RETRY = {"Retry-After": "2"}
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -350,6 +352,7 @@ class Batcher:
         """The texts to translate now; none when there is no more to do."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._queue) or self._closed)
+            self._changed.wait_for(lambda: self._closed, _WAIT)
             if not self._queue:
                 return ()
             search = self._queue.first_search()
