@@ -50,9 +50,9 @@ def test_a_run_stands_for_its_checkpoints(tmp_path: Path, stored: Path) -> None:
         Vocabularies.load(stored / "vocabulary").save(
             tmp_path / "run" / "checkpoints" / f"update-{update}" / "vocabulary"
         )
-    found = existing(ExistingConfig(folder=tmp_path / "run"))
-    assert found.folder.parent.name == "update-000020"
-    assert found.digest == Vocabularies.load(stored / "vocabulary").digest
+    folder, digest = existing(ExistingConfig(folder=tmp_path / "run"))
+    assert folder.parent.name == "update-000020"
+    assert digest == Vocabularies.load(stored / "vocabulary").digest
 
 
 def test_another_vocabulary_means_another_preparation(tmp_path: Path, stored: Path) -> None:

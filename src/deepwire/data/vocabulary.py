@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from deepwire.data.subwords import LOADERS, learner
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
@@ -24,15 +23,8 @@ HEADER = "vocabulary.json"
 _FORMAT = 1
 
 
-class Existing(NamedTuple):
-    """A stored vocabulary: where it is, and its digest."""
-
-    folder: Path
-    digest: str
-
-
-def existing(config: ExistingConfig) -> Existing:
-    """Finds the vocabulary of a run, of a model directory, or of a folder that holds one.
+def existing(config: ExistingConfig) -> tuple[Path, str]:
+    """The folder and the digest of the vocabulary of a run, of a model directory, or of a folder with one.
 
     Raises:
         DataError: there is none, or it is not what the configuration says.
@@ -61,7 +53,7 @@ def existing(config: ExistingConfig) -> Existing:
         raise DataError(
             f"{folder}: {pieces} cannot be segmented at random", "set data.vocabulary.sampling to 0"
         )
-    return Existing(folder, digest)
+    return folder, digest
 
 
 @dataclass(frozen=True)
@@ -91,7 +83,7 @@ class Vocabularies:
         if isinstance(config, ExistingConfig):
             for _ in blocks:  # who gives them wants them taken
                 pass
-            return cls.load(existing(config).folder)
+            return cls.load(existing(config)[0])
         learning = learner(config)
         for pairs in blocks:
             learning.add(pairs)

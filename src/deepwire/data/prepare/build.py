@@ -152,34 +152,12 @@ class Segmented(NamedTuple):
 
     def blocks(self) -> tuple[TokenBlock, TokenBlock]:
         """The kept pairs as the store takes them."""
-        return (
-            TokenBlock(*self.source, *self.pairs.source),
-            TokenBlock(*self.target, *self.pairs.target),
-        )
-
-
-def segment(
-    path: Path,
-    chunks: Sequence[Chunk],
-    vocabularies: Path,
-    max_length: int | None,
-) -> Iterator[Segmented]:
-    """Segments chunks of a file of temporary pairs, in their order.
-
-    Args:
-        path: The file of temporary pairs.
-        chunks: Parts of it.
-        vocabularies: Folder of the vocabularies.
-        max_length: Pairs with more pieces than this on a side are left out; None keeps all.
-
-    Raises:
-        ResourceError: a helping process died.
-    """
-    few = sum(chunk.pairs for chunk in chunks) < PAIRS_FOR_PROCESSES
-    return ordered_map(_Segmenter, (path, vocabularies, max_length), chunks, serial=len(chunks) if few else 0)
+        return TokenBlock(*self.source, *self.pairs.source), TokenBlock(*self.target, *self.pairs.target)
 
 
 class _Segmenter:
+    """Segments chunks; drops pairs with more than `max_length` pieces on a side, if that is given."""
+
     def __init__(self, path: Path, vocabularies: Path, max_length: int | None) -> None:
         self._path, self._most = path, max_length
         self._vocabularies = Vocabularies.load(vocabularies)
@@ -377,12 +355,11 @@ class Builder:
 
     def _write_pairs(self, pairs_file: TemporaryPairs, selection: Selection, store: StoreWriter) -> list[int]:
         counts, order = [0] * len(selection.corpora), DocumentOrder()
-        aligned = self._data.aligned and selection.role == TRAIN
-        alignments = WordAlignments(selection.corpora) if aligned else None
+        alignments = WordAlignments(selection.corpora)
 
         def write(result: Segmented, *, is_pair: bool = True) -> None:
             pairs = result.pairs
-            links = alignments.of(pairs) if alignments is not None and is_pair else None
+            links = alignments.of(pairs) if is_pair else None
             store.add(*result.blocks(), selection.directions[pairs.corpus], pairs.numbers, links)
             counts[pairs.corpus] += len(pairs) * is_pair
             if pairs_file.context_only is not None:
@@ -390,8 +367,7 @@ class Builder:
 
         for result in self._segmented(pairs_file, selection):
             write(result)
-        if alignments is not None:
-            alignments.finish([selection.lines(number) for number in range(len(counts))])
+        alignments.finish([selection.lines(number) for number in range(len(counts))])
         if pairs_file.context_only is None:
             store.finish()
             return counts
@@ -415,6 +391,10 @@ class Builder:
             self._report_progress("segmenting", done, total)
 
     def _cut(self, pairs_file: TemporaryPairs, selection: Selection) -> Iterator[Segmented]:
+        """The chunks of a file, segmented in their order; a ResourceError where a helping process died."""
         limited = selection.role == TRAIN and self._data.text is None
         longest = self._data.filters.max_length if limited else None
-        return segment(pairs_file.path, pairs_file.chunks, self._folder / VOCABULARY, longest)
+        chunks = pairs_file.chunks
+        few = sum(chunk.pairs for chunk in chunks) < PAIRS_FOR_PROCESSES
+        arguments = pairs_file.path, self._folder / VOCABULARY, longest
+        return ordered_map(_Segmenter, arguments, chunks, serial=len(chunks) if few else 0)

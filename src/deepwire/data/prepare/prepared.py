@@ -163,7 +163,7 @@ def _describe_corpus(corpus: CorpusConfig, data: DataConfig, digests: FileDigest
 def _describe_vocabulary(data: DataConfig, digests: FileDigests) -> dict[str, object]:
     config = data.vocabulary
     if isinstance(config, ExistingConfig):
-        return {"type": config.type, "digest": existing(config).digest}
+        return {"type": config.type, "digest": existing(config)[1]}
     # What changes nothing is left out: what earlier versions prepared is as good.
     unused = {"sampling"} if data.directions is not None else {"sampling", "balance_temperature"}
     if isinstance(config, SubwordNmtConfig) and config.min_count == 1:

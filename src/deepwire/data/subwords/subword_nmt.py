@@ -243,7 +243,8 @@ class SubwordNmtLearner:
         target = source if config.target_codes is None else Segmenter(Merges.read(config.target_codes))
         self._segmenters = source, target
         self._words: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
-        self._counters = (PieceCounter(), PieceCounter())
+        counter = PieceCounter()
+        self._counters = counter, counter if config.joint else PieceCounter()
 
     def add(self, pairs: Sequence[Pair]) -> None:
         """Show the next pairs."""
@@ -256,25 +257,12 @@ class SubwordNmtLearner:
     def finish(self) -> tuple[Vocabulary, Vocabulary]:
         """The vocabularies, most frequent pieces first; a DataError where there are none."""
         self._count_pieces()
-        counters = self._of_dictionaries()
-        if not all(counter.items() for counter in counters):
-            raise DataError("no words in the training text", "is there any text on both sides?")
         least = self._config.min_count
-        dictionaries = [counter.dictionary(least) for counter in counters]
+        dictionaries = [counter.dictionary(least) for counter in self._counters]
         if min(map(len, dictionaries)) == len(Dictionary([])):
-            raise DataError(f"no piece occurs {least} times", "set data.vocabulary.min_count to less")
+            raise DataError(f"no piece occurs {least} times", "is there text, and min_count small?")
         source, target = map(SubwordNmtVocabulary, self._segmenters, dictionaries)
         return source, source if self._config.joint else target
-
-    def _of_dictionaries(self) -> tuple[PieceCounter, PieceCounter]:
-        """The counts for the dictionary of each side: both sides where they have one."""
-        if not self._config.joint:
-            return self._counters
-        both = PieceCounter()
-        for counter in self._counters:
-            for piece, times in counter.items():
-                both.add((piece,), times)
-        return both, both
 
     def _count_pieces(self) -> None:
         for words, segmenter, counter in zip(self._words, self._segmenters, self._counters, strict=True):

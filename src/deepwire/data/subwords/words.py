@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import ItemsView, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from deepwire.data.subwords.base import SPECIAL_PIECES, UNK, Vocabulary
 from deepwire.data.text.pairs import Pair
@@ -68,10 +68,6 @@ class PieceCounter:
         while len(self._counts) > MAX_COUNTED:
             self._floor += 1
             self._counts = Counter({p: count for p, count in self._counts.items() if count > self._floor})
-
-    def items(self) -> ItemsView[str, int]:
-        """The pieces with their counts."""
-        return self._counts.items()
 
     def dictionary(self, min_count: int = 1, max_size: int | None = None) -> Dictionary:
         """The pieces from the most frequent to the rarest, equal ones in alphabetical order."""
