@@ -178,7 +178,8 @@ def _synthesize(
 
     begun, tag = time.monotonic(), check_tag(tag)
     with join_process_group() as processes:
-        stored = metadata(where.models[0])
+        # The first process makes an average that does not exist yet.
+        stored = processes.run_on_main_first(lambda: metadata(where.models[0]))
         corpus = processes.run_on_main_first(lambda: where.files(stored))
         translator, formats = _load(where.models, settings, device, precision, corpus, processes)
         state = where.text.stat()
