@@ -149,6 +149,16 @@ def test_what_is_dropped_is_not_translated_and_leaves_room(batcher, model, held)
     assert not unwanted.answer.done()
 
 
+def test_what_is_dropped_before_it_is_taken_does_not_end_the_thread(batcher, model):
+    for _ in range(5):
+        dropped = job_of(model, "x")
+        batcher.submit(dropped)
+        batcher.drop(dropped)
+    last = job_of(model, "ab")
+    batcher.submit(last)
+    assert answers(last) == ["ba"]
+
+
 def test_everybody_gets_the_own_answers(model, held, serving):
     """Many threads, texts of all lengths, several searches, poisoned ones among them."""
     model.room = 200

@@ -351,8 +351,9 @@ class Batcher:
     def _next(self) -> Sequence[Waiting]:
         """The texts to translate now; none when there is no more to do."""
         with self._changed:
-            self._changed.wait_for(lambda: bool(self._queue) or self._closed)
-            self._changed.wait_for(lambda: self._closed, _WAIT)
+            while not (self._queue or self._closed):
+                self._changed.wait()
+                self._changed.wait_for(lambda: self._closed, _WAIT)  # and what waited may be dropped
             if not self._queue:
                 return ()
             search = self._queue.first_search()
