@@ -1,5 +1,4 @@
-"""``deepwire export`` of models whose host does more than translate line by line: a decoder alone, a language
-model, and models that read documents."""
+"""``deepwire export`` of a decoder alone and of language models; models that read documents are refused."""
 
 from __future__ import annotations
 
@@ -9,22 +8,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 import deepwire
 from deepwire.checkpoint.store import save_model
 from deepwire.cli.main import main
-from deepwire.convert.host.search import Search
-from deepwire.convert.host.translator import SubwordTranslator
-from deepwire.convert.searched_model import host_settings
 from deepwire.data.context import ContextConfig
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, PAD, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig
-from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.search import Batch, Constraints
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
@@ -32,7 +25,7 @@ PIECES = 400
 Text = Mapping[str, Sequence[str]]
 SMALL = {"d_model": 16, "heads": 2, "feed_forward": 16}
 ALONE = {**SMALL, "architecture": "decoder_only"}
-DECODING = {"max_length_extra": 8, "max_length_ratio": 0.5, "beam": 3, "no_repeat_ngram": 3}
+DECODING = {"max_length_extra": 8, "max_length_ratio": 0.5, "beam": 3}
 
 
 @pytest.fixture(scope="module")
@@ -114,20 +107,9 @@ def test_a_language_model_goes_on_with_text(here: Path, vocabularies: Vocabulari
     assert printed("out", prompts, "--beam", "3") == by_beam
 
 
-@pytest.mark.parametrize("shortest", range(6))
-def test_a_prompt_counts_in_the_shortest_text(shortest: int) -> None:
-    """In the host as in deepwire's own search."""
-    config, prompt = DecodingConfig(beam=1, min_length=shortest), [5, 6, 7]
-    ours = Constraints(config, Batch(torch.zeros(1, 0), [4], context_ids=[prompt]))
-    theirs = Search(host_settings(config), [4], 9, np.array([prompt]))
-    values = torch.zeros(1, 1, 9)
-    found = theirs.constrained(values.numpy())
-    assert found.tolist() == ours.apply(values, values.new_empty(1, 1, 0)).tolist()
-
-
 def test_a_language_model_writes_line_breaks(here: Path, vocabularies: Vocabularies) -> None:
     """In documents BOS stands for one, which no search predicts by itself."""
-    from deepwire.convert.host.program import Translator
+    from deepwire.convert.host.translator import Translator
 
     save(vocabularies, {**ALONE, "decoder": {"layers": 1}}, 0, PIECES, text={"unit": "documents"})
     proven("out", ["A man", "Two dogs run"], "torch_export")
@@ -138,33 +120,15 @@ def test_a_language_model_writes_line_breaks(here: Path, vocabularies: Vocabular
     assert any(text.count("\n") > prompt.count("\n") for prompt, text in zip(prompts, theirs, strict=True))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("source", "target", "alone"),
-    [
-        (2, 0, False),
-        (1, 2, False),
-        (1, 1, True),
-    ],
-)
-def test_documents_are_read(
-    here: Path, vocabularies: Vocabularies, multi30k: Text, source: int, target: int, alone: bool
+def test_document_context_is_refused(
+    here: Path, vocabularies: Vocabularies, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Lines in front of a line, back to an empty one, and their translations."""
-    stacks: dict[str, object] = (
-        {"decoder": {"layers": 1}} if alone else {"encoder": {"layers": 1}, "decoder": {"layers": 1}}
-    )
-    config = {**(ALONE if alone else SMALL), **stacks}
-    context = ContextConfig(source=source, target=target, max_length=40)
+    config = {**SMALL, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
+    context = ContextConfig(source=1, max_length=40)
     save(vocabularies, config, PIECES + 1, PIECES + 1, **context.to_metadata())
-    proven("out", multi30k["de"][:4], "torch_export")
-    lines = [*multi30k["de"][:3], "", multi30k["de"][2], "Hund"]
-    ours = deepwire.load("model", precision="fp32", device="cpu").translate(lines)
-    assert printed("out", lines) == ours
-    host, ids = SubwordTranslator("out"), vocabularies.source.encode(lines[0])
-    front = [7, 8, PIECES], [9, PIECES]
-    scores = host.score_ids(ids, [5, 6]), host.score_ids(ids, [5, 6], context=front)
-    assert max(abs(one - other) for one, other in zip(*scores, strict=True)) > 1e-4
+    assert main(["export", "model", "-o", "out", "--format", "torch_export", "--unchecked"]) == 4
+    assert "was trained with data.context" in capsys.readouterr().err
+    assert {path.name for path in here.iterdir()} == {"model"}
 
 
 def test_others_refuse_them(

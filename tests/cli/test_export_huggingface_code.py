@@ -120,44 +120,26 @@ def test_several_directions_and_another_vocabulary(
         there.generate(torch.tensor([[5, EOS]]))
 
 
-@pytest.mark.parametrize("tag", ["source", "target", "both"])
 def test_the_loss_of_several_directions_is_that_of_their_scores(
-    tag: str, joint: Vocabularies, multi30k: Text, export: Export, tmp_path: Path
+    joint: Vocabularies, multi30k: Text, export: Export, tmp_path: Path
 ) -> None:
-    directions = {"languages": ["de", "en", "fr"], "directions": ["de-en", "de-fr"], "tag": tag}
+    directions = {"languages": ["de", "en", "fr"], "directions": ["de-en", "de-fr"], "tag": "both"}
     model = saved(tmp_path / "model", joint, {}, source_bos=True, **directions)
-    code, errors = export(model, "--into", "fr")
-    assert code == 0, errors
+    assert export(model, "--into", "fr")[0] == 0
     there, tokenizer = opened(tmp_path / "out")
-    lines, targets = (list(multi30k[language][:2]) for language in ("de", "en"))
+    pair = multi30k["de"][0], multi30k["en"][0]
     ours = deepwire.load(str(model), precision="fp32")
-    wanted = {
-        to: [next(ours.score([pair], to=to)).log_probability for pair in zip(lines, targets, strict=True)]
-        for to in ("en", "fr")
-    }
-    rows = [tokenizer([a], text_target=[b], return_tensors="pt") for a, b in zip(lines, targets, strict=True)]
-
-    def scores(**languages: object) -> list[float]:
-        found = (there(**row, **languages) for row in rows)
-        return [-float(each.loss) * row["labels"].numel() for each, row in zip(found, rows, strict=True)]
-
+    row = tokenizer([pair[0]], text_target=[pair[1]], return_tensors="pt")
     with torch.no_grad():
-        for to, number in (("en", 1), ("fr", 2)):
-            assert scores(to=to) == pytest.approx(wanted[to], abs=1e-3)
-            assert scores(languages=torch.tensor([number])) == pytest.approx(wanted[to], abs=1e-3)
+        for to in ("en", "fr"):
+            found = -float(there(**row, to=to).loss) * row["labels"].numel()
+            assert found == pytest.approx(next(ours.score([pair], to=to)).log_probability, abs=1e-3)
         with pytest.raises(ValueError, match="one of en, fr"):
-            there(**rows[0])
-        with pytest.raises(ValueError, match="1 for en, 2 for fr"):
-            there(**rows[0], languages=torch.tensor([0]))
-        of_each = tokenizer(lines[:1] * 2, return_tensors="pt")
-        mixed = there.generate(**of_each, languages=torch.tensor([1, 2]))
-        for row, to in zip(mixed, ("en", "fr"), strict=True):
-            alone = there.generate(**tokenizer(lines[:1], return_tensors="pt"), to=to)
-            assert torch.equal(row[: alone.size(1)], alone[0])
+            there(**row)
         told = transformers.AutoModelForSeq2SeqLM.from_pretrained(
             tmp_path / "out", trust_remote_code=True, to="fr"
         )
-        assert torch.equal(told(**rows[0]).loss, there(**rows[0], to="fr").loss)
+        assert torch.equal(told(**row).loss, there(**row, to="fr").loss)
 
 
 def test_a_package_that_the_model_needs_is_named(
@@ -233,17 +215,12 @@ def test_generate_does_what_a_generation_config_asks_for(
     assert export(saved(tmp_path / "model", joint, {}))[0] == 0
     there, tokenizer = opened(tmp_path / "out")
     batch = tokenizer(list(multi30k["de"][:3]), return_tensors="pt", padding=True)
-    config = transformers.GenerationConfig(
-        num_beams=2, num_return_sequences=2, max_new_tokens=3, do_sample=False
-    )
-    wanted = there.generate(**batch, beam=2, n_best=2, max_new_tokens=3)
+    config = transformers.GenerationConfig(num_beams=2, num_return_sequences=2, max_new_tokens=3)
+    wanted = there.generate(**batch, beam=2, n_best=2, max_new_tokens=3, length_penalty=1.0)
     assert torch.equal(there.generate(**batch, generation_config=config), wanted)
     longer = there.generate(**batch, generation_config=config, max_length=7)
-    assert torch.equal(longer, there.generate(**batch, beam=2, n_best=2, max_length=7))
+    assert torch.equal(longer, there.generate(**batch, beam=2, n_best=2, max_length=7, length_penalty=1.0))
     there.generation_config = config
     assert torch.equal(there.generate(**batch), wanted)
-    for name, value in (("repetition_penalty", 1.2), ("do_sample", True)):
-        with pytest.raises(UsageError, match=name):
-            there.generate(**batch, generation_config=transformers.GenerationConfig(**{name: value}))
-    with pytest.raises(ValueError, match="decoder_input_ids: generate begins"):
-        there.generate(**batch, decoder_input_ids=torch.tensor([[1, 9]] * 3))
+    with pytest.raises(UsageError, match="repetition_penalty"):
+        there.generate(**batch, repetition_penalty=1.2)

@@ -15,7 +15,7 @@ from test_product import refused
 
 from deepwire.convert.decoding_graphs import Graph, decoding_graphs
 from deepwire.convert.host.graphs import Begun
-from deepwire.convert.parity import _ALLOWED_ROUNDING, in_float64
+from deepwire.convert.parity import ALLOWED_ROUNDING, in_float64
 from deepwire.errors import UsageError
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import EncoderDecoder
@@ -101,7 +101,7 @@ def rounding(model: TranslationModel) -> float:
 
 def most_allowed(model: TranslationModel, difference: float) -> float:
     """What ONNX may differ by; if it is more than `ALLOWED`, ten times the rounding, as exports may."""
-    return ALLOWED if difference <= ALLOWED else max(ALLOWED, _ALLOWED_ROUNDING * rounding(model))
+    return ALLOWED if difference <= ALLOWED else max(ALLOWED, ALLOWED_ROUNDING * rounding(model))
 
 
 Pair = tuple[np.ndarray, np.ndarray]
@@ -174,14 +174,14 @@ def _begun_alone(model: TranslationModel, other: Stepped, *given: *Settings) -> 
 
 def in_onnx(model: TranslationModel, folder: Path, *, int8: bool = False) -> Stepped:
     """The model as onnxruntime runs it."""
+    from deepwire.convert.graph_formats import round_weights, write_onnx
     from deepwire.convert.host.graphs import GraphModel
-    from deepwire.convert.onnx import round_weights, write_graph
 
     graphs = decoding_graphs(model)
     described = {}
     for graph in graphs:
         file = folder / f"{graph.name}.onnx"
-        write_graph(graph, file)
+        write_onnx(graph, file)
         if int8:
             round_weights(file)
         described[graph.name] = {

@@ -14,7 +14,6 @@ from untrained_models import save_untrained, vocabularies_of
 from deepwire.checkpoint.store import LoadedModel, load_model
 from deepwire.cli.main import main
 from deepwire.convert.ctranslate2 import CTranslate2
-from deepwire.convert.parity import Mismatch
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.shortlist import Shortlist, ShortlistTable, shortlist_path
@@ -90,8 +89,6 @@ def test_both_programs_find_the_same(
     found = json.loads((tmp_path / "out" / "parity.json").read_text())["compared"]
     assert found["lines"] == LINES
     assert found["largest_difference"] < 1e-4
-    unequal = [Mismatch(**each) for each in found["unequal"] + found["beam_unequal"]]
-    assert [each for each in unequal if not each.is_tie(found["largest_difference"])] == []
     assert found["equal"] > 0.9
     assert found["beam_equal"] > 0.9
 

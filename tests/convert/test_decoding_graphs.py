@@ -132,12 +132,12 @@ def test_a_model_that_makes_much_of_rounding_may_differ_by_so_much() -> None:
 
 def test_tracing_leaves_the_model_and_the_process_as_they_were(tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
-    from deepwire.convert.onnx import write_graph
+    from deepwire.convert.graph_formats import write_onnx
 
     torch.set_float32_matmul_precision("high")
     try:
         model = small_model({"encoder": {"layers": 1}, "decoder": {"layers": 1}})
-        write_graph(decoding_graphs(model)[1], tmp_path / "start.onnx")
+        write_onnx(decoding_graphs(model)[1], tmp_path / "start.onnx")
         assert torch.get_float32_matmul_precision() == "high"
         assert all(parameter.requires_grad for parameter in model.parameters())
     finally:

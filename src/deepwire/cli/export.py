@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,6 @@ from deepwire.io.atomic import free_name, new_folder, require_absent, write_json
 if TYPE_CHECKING:
     from deepwire.checkpoint.store import LoadedModel
     from deepwire.convert.export_format import ExportFormat
-    from deepwire.convert.parity import ParityLimits
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A run, RUN@avg5, or a model directory.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the exported model.")]
@@ -83,7 +83,7 @@ def export(
     """
     from deepwire.checkpoint.model_path import find_model
     from deepwire.checkpoint.store import PARITY, load_model
-    from deepwire.convert.parity import compare
+    from deepwire.convert.parity import EXACT, ROUNDED, compare
 
     export_format = _format(format_name, from_name, to_name)
     kind = _quantization(export_format, quantization, int8)
@@ -98,31 +98,32 @@ def export(
     _require_format(model, folder, export_format, reference)
     sources, references = _read(text, reference, lines or LINES)
     loaded = load_model(folder)
-    _require_lines(model, loaded, export_format)
+    _require_lines(model, loaded)
     export_format.require(loaded)
     if not unchecked:
         _require_language(loaded, into)
-    limits = _limits(export_format, kind, most_different)
+    exact = kind == export_format.quantizations[0]
+    mean = (EXACT if exact else ROUNDED) if most_different is None else most_different
+    same = exact and most_different is None and export_format.computes_the_same
     with new_folder(output) as made:  # it gets its name when it has passed
         export_format.write(loaded, made, kind)
         parity = None
         if not unchecked:
             exported = export_format.read(made)
-            parity = compare(loaded, exported, sources, references, into, limits, export_format.never)
+            parity = compare(loaded, exported, sources, references, into, export_format.never)
         record = {
             "model": model,
             "deepwire": __version__,
             "format": export_format.version(),
             "quantization": kind,
-            "compared": parity and parity.to_json() | {"allowed_mean_difference": limits.mean},
+            "compared": parity and asdict(parity) | {"allowed_mean_difference": mean},
         }
         write_json(made / PARITY, record)
-        if violations := [] if parity is None else parity.violations(limits):
+        if parity is not None and (fault := parity.fault(mean, same=same)) is not None:
             rejected = free_name(output, REJECTED)
             made.replace(rejected)
             raise DeepwireError(
-                f"{rejected}: {export_format.name} computes something else: {parity}; "
-                f"{'; '.join(violations)}",
+                f"{rejected}: {export_format.name} computes something else: {parity}; {fault}",
                 "--most-different allows more",
             )
         require_absent(output)  # another process may have made it meanwhile
@@ -169,14 +170,14 @@ def _require_format(model: str, folder: Path, export_format: ExportFormat, refer
         raise UsageError("--reference: a language model translates nothing", "leave it out")
 
 
-def _require_lines(name: str, model: LoadedModel, export_format: ExportFormat) -> None:
-    """Check that the format has all that the model reads: documents, symbols for placeholders."""
+def _require_lines(name: str, model: LoadedModel) -> None:
+    """Check that lines are all that the model reads."""
     from deepwire.decoding.model_loading import context_of
 
-    if context_of(model).used and not export_format.reads_documents:
+    if context_of(model).used:
         raise ModelError(
-            f"{name}: was trained with data.context, and {export_format.name} translates line by line",
-            "use --format onnx, or export a model that was trained without",
+            f"{name}: was trained with data.context, and exported models translate line by line",
+            "export a model that was trained without",
         )
 
 
@@ -192,16 +193,6 @@ def _require_language(model: LoadedModel, name: str) -> None:
             f"the model translates into {', '.join(languages.targets)}",
         )
     LanguageSelector(languages, model.vocabularies, lambda _: None).select(name)
-
-
-def _limits(export_format: ExportFormat, kind: str, most_different: float | None) -> ParityLimits:
-    from deepwire.convert.parity import EXACT, ROUNDED, ParityLimits
-
-    if most_different is not None:
-        return ParityLimits(most_different)
-    if kind != export_format.quantizations[0]:
-        return ParityLimits(ROUNDED)
-    return ParityLimits(EXACT, same=export_format.computes_the_same)
 
 
 def _read(text: Path | None, reference: Path | None, count: int) -> tuple[list[str], list[str] | None]:

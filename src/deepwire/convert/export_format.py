@@ -1,19 +1,24 @@
-"""The interface of a format of another program; CONTRIBUTING.md says how to add one."""
+"""The interface of a format of another program, and models that the numpy host decodes.
+
+CONTRIBUTING.md says how to add a format.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from deepwire.checkpoint.store import LoadedModel
+from deepwire.convert.host.translator import SETTINGS, SubwordTranslator
 from deepwire.convert.plain import NEVER
-from deepwire.data.vocabulary import Vocabulary
+from deepwire.data.vocabulary import BOS, Vocabularies, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import ModelError, UsageError
 
@@ -49,9 +54,8 @@ class ExportFormat(ABC):
         quantizations: Number formats of weights that it can store, the one as they are first.
         computes_the_same: Whether the other program makes the same operations in the same order, so that
             with weights as they are it is held to the same translations (`parity.ParityLimits.same`).
-        reads_documents: Whether its models may read lines in front of a line; `read` then gives a
-            `SearchedModel`.
-        has_language_models: Whether it has models without a source; likewise.
+        has_language_models: Whether it has models without a source. What `search` reads are then the
+            beginnings of texts, and what it gives their continuations.
         never: Symbols that have no probability there. deepwire never writes them either, but counts them in
             its softmax; so it is compared with `without_symbols`.
     """
@@ -59,7 +63,6 @@ class ExportFormat(ABC):
     name: str
     quantizations: tuple[str, ...]
     computes_the_same: bool = False
-    reads_documents: bool = False
     has_language_models: bool = False
     never: tuple[int, ...] = ()
 
@@ -128,3 +131,57 @@ def require_distinct(model: LoadedModel, program: str) -> None:
                 f"{model.folder}: the {side} vocabulary has {twice} twice, once as a symbol: {program} "
                 "knows subwords by their letters alone"
             )
+
+
+def host_settings(config: DecodingConfig) -> dict[str, object]:
+    """The decoding settings that the host supports."""
+    return {name: value for name, value in config.model_dump().items() if name in SETTINGS}
+
+
+class HostedModel(ExportedModel):
+    """A model that the host decodes, the search that is shipped with exported graphs.
+
+    Args:
+        vocabulary: The folder of the vocabularies.
+        model: What computes.
+        manifest: What the host must know of it.
+    """
+
+    def __init__(self, vocabulary: Path, model: object, manifest: Mapping[str, Any]) -> None:
+        self._model, self._manifest = model, manifest
+        vocabularies = Vocabularies.load(vocabulary)
+        self._source_ids = ids_of_pieces(vocabularies.source)
+        self._target_ids = ids_of_pieces(vocabularies.target)
+        # In the documents of language models BOS is a line break, and a search has it behind all others.
+        self._pieces = [*vocabularies.target.pieces(range(vocabularies.target.size)), "\n"]
+        if self._host().is_language_model:
+            self._source_ids = self._target_ids = self._target_ids | {"\n": BOS}
+
+    def _host(self, settings: Mapping[str, object] | None = None) -> SubwordTranslator:
+        return SubwordTranslator(self._model, self._manifest, settings)
+
+    def search(
+        self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""
+    ) -> list[list[str]]:
+        """The best translation of each source, or continuation of each beginning of a text."""
+        host = self._host(host_settings(config))
+        ids = [[self._source_ids[piece] for piece in source] for source in sources]
+        if host.is_language_model:
+            found = host.continue_ids(ids, config.max_length_extra)
+        else:
+            found = host.translate_ids(ids, language)
+        return [[self._pieces[i] for i in hypotheses[0].ids] for hypotheses in found]
+
+    def score(
+        self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], language: str = ""
+    ) -> list[list[float]]:
+        """Log-probabilities of the subwords of each target and of EOS."""
+        host, scores = self._host(), list[list[float]]()
+        for source, target in zip(sources, targets, strict=True):
+            source_ids = [self._source_ids[piece] for piece in source]
+            target_ids = [self._target_ids[piece] for piece in target]
+            if host.is_language_model:
+                scores.append(host.score_ids([], [*source_ids, *target_ids])[len(source_ids) :])
+            else:
+                scores.append(host.score_ids(source_ids, target_ids, language))
+        return scores

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from deepwire.convert.argos import Argos
 from deepwire.convert.ctranslate2 import CTranslate2
 from deepwire.convert.export_format import ExportFormat
+from deepwire.convert.graph_formats import ONNX, TorchExport
 from deepwire.convert.huggingface import HuggingFace
 from deepwire.convert.huggingface_custom import HuggingFaceCode
 from deepwire.convert.marian import Marian
-from deepwire.convert.onnx import ONNX
-from deepwire.convert.torch_programs import TorchExport
 
 _ALL: tuple[ExportFormat, ...] = (
     CTranslate2(),

@@ -350,7 +350,7 @@ class _Read(ExportedModel):
 
     def searchable(self, config: DecodingConfig) -> DecodingConfig:
         """Its length penalty has one form."""
-        return with_settings(config, {"length_penalty_form": "average", "unknown_penalty": None})
+        return with_settings(config, {"length_penalty_form": "average"})
 
     def search(
         self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""

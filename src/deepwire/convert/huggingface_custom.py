@@ -26,9 +26,9 @@ from deepwire.decoding.model_loading import stored_config
 from deepwire.io.atomic import json_text
 
 if TYPE_CHECKING:
-    from deepwire.convert.huggingface_code.modeling_deepwire import DeepwireForSeq2SeqLM
+    from deepwire.convert.modeling_deepwire import DeepwireForSeq2SeqLM
 
-_CODE = ("configuration_deepwire.py", "modeling_deepwire.py", "tokenization_deepwire.py")
+_CODE = "modeling_deepwire"
 _BATCH = 32
 
 
@@ -57,16 +57,15 @@ class HuggingFaceCode(ExportFormat):
 
     def write(self, model: LoadedModel, folder: Path, quantization: str) -> None:
         """See the base class."""
-        for name in _CODE:
-            shutil.copyfile(Path(__file__).with_name("huggingface_code") / name, folder / name)
+        shutil.copyfile(Path(__file__).with_name(f"{_CODE}.py"), folder / f"{_CODE}.py")
         translation = model.model
         several = model.metadata.get("languages")
         config = {
             "model_type": "deepwire",
             "architectures": ["DeepwireForSeq2SeqLM"],
             "auto_map": {
-                "AutoConfig": "configuration_deepwire.DeepwireConfig",
-                "AutoModelForSeq2SeqLM": "modeling_deepwire.DeepwireForSeq2SeqLM",
+                "AutoConfig": f"{_CODE}.DeepwireConfig",
+                "AutoModelForSeq2SeqLM": f"{_CODE}.DeepwireForSeq2SeqLM",
             },
             "deepwire_version": __version__,
             "dtype": "float32",
@@ -82,12 +81,16 @@ class HuggingFaceCode(ExportFormat):
             "plugins": [plugin.to_json() for plugin in plugins_of(translation.config)],
         }
         (folder / "config.json").write_text(json_text(config), encoding="utf-8")
+        decoding = stored_config(model)
+        search = {"num_beams": decoding.beam, "num_return_sequences": decoding.n_best}
+        search["length_penalty"] = decoding.length_penalty
+        (folder / "generation_config.json").write_text(json_text(search), encoding="utf-8")
         stored = {f"translation.{name}": value for name, value in _distinct(translation).items()}
         write_tensors(folder / "model.safetensors", stored, {"format": "pt"})
         model.vocabularies.save(folder / "vocabulary")
         tokenizer = {
             "tokenizer_class": "DeepwireTokenizer",
-            "auto_map": {"AutoTokenizer": ["tokenization_deepwire.DeepwireTokenizer", None]},
+            "auto_map": {"AutoTokenizer": [f"{_CODE}.DeepwireTokenizer", None]},
             "source_bos": config["source_bos"],
         }
         (folder / "tokenizer_config.json").write_text(json_text(tokenizer), encoding="utf-8")

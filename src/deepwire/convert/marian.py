@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deepwire.checkpoint.store import LoadedModel
-from deepwire.convert.export_format import ExportedModel, ExportFormat, require_distinct
+from deepwire.convert.export_format import (
+    ExportedModel,
+    ExportFormat,
+    HostedModel,
+    host_settings,
+    require_distinct,
+)
 from deepwire.convert.marian_equations import MarianModel
 from deepwire.convert.plain import Place, output_bias, plain_parameters, sides_of
-from deepwire.convert.searched_model import InMemoryHost, SearchedModel, host_settings
 from deepwire.data.subwords.sentencepiece import SentencePieceVocabulary
 from deepwire.data.vocabulary import BOS, PAD, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
@@ -146,7 +150,7 @@ class Marian(ExportFormat):
             "languages": {},
             "target_pieces": model.arrays["decoder_ff_logit_out_b"].size,
         }
-        return SearchedModel(folder / VOCABULARY, partial(InMemoryHost, model, manifest))
+        return HostedModel(folder / VOCABULARY, model, manifest)
 
     def version(self) -> str:
         """Marian's version whose files these are."""

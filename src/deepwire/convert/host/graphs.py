@@ -1,4 +1,4 @@
-"""The graphs of an exported model, run by onnxruntime or by torch."""
+"""The graphs of an exported model, run by onnxruntime or by torch; and errors that a user can cause."""
 
 from __future__ import annotations
 
@@ -8,13 +8,38 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .errors import ModelError, UsageError, reason
-
 Array = np.ndarray[Any, np.dtype[Any]]
 Tensors = dict[str, Array]
-RUNS = ("onnxruntime", "torch_export")
-"""What runs graphs."""
 Run = Callable[[Tensors], Sequence[Array]]
+
+
+class HostError(ValueError):
+    """Base of what ends the program without a traceback; exit codes are those of deepwire."""
+
+    exit_code = 1
+
+
+class UsageError(HostError):
+    """An option or setting is wrong."""
+
+    exit_code = 2
+
+
+class DataError(HostError):
+    """A line of the input is wrong."""
+
+    exit_code = 3
+
+
+class ModelError(HostError):
+    """The folder is no exported model, or a file of it is missing or damaged."""
+
+    exit_code = 4
+
+
+def reason(error: Exception) -> str:
+    """The first line of what a library says."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 class Begun(NamedTuple):
@@ -50,26 +75,6 @@ def _torch(path: Path, threads: int) -> Run:
     return run
 
 
-def _opened(path: Path, runs: str, outputs: Sequence[str], threads: int, providers: Sequence[str]) -> Run:
-    """A graph, ready to run.
-
-    Raises:
-        UsageError: What runs it is not installed.
-        ModelError: Its file is missing or damaged.
-    """
-    try:
-        if runs == "onnxruntime":
-            return _onnx(path, outputs, threads, providers)
-        return _torch(path, threads)
-    except ImportError as error:
-        library = "onnxruntime" if runs == "onnxruntime" else "torch"
-        raise UsageError(f"{path.name} cannot be run: {reason(error)}", f"install {library}") from error
-    except Exception as error:  # libraries raise all kinds of them
-        raise ModelError(
-            f"{path}: cannot be read: {reason(error)}", "copy or export the folder anew"
-        ) from error
-
-
 class GraphModel:
     """The graphs: encoder, start and step; or prompt and step of a decoder alone.
 
@@ -78,6 +83,10 @@ class GraphModel:
         manifest: What there is.
         threads: Of what runs them; 0: as many as there are cores.
         providers: Where onnxruntime runs.
+
+    Raises:
+        UsageError: What runs the graphs is not installed.
+        ModelError: A file is missing or damaged.
     """
 
     def __init__(
@@ -87,15 +96,22 @@ class GraphModel:
         threads: int = 0,
         providers: Sequence[str] = ("CPUExecutionProvider",),
     ) -> None:
-        graphs, runs = manifest["graphs"], manifest.get("runs", "onnxruntime")
+        graphs = manifest["graphs"]
         self.names = {name: [leaf["name"] for leaf in graph["outputs"]] for name, graph in graphs.items()}
         self.inputs = {name: [leaf["name"] for leaf in graph["inputs"]] for name, graph in graphs.items()}
-        self.sessions = {
-            name: _opened(folder / graph["file"], runs, self.names[name], threads, providers)
-            for name, graph in graphs.items()
-        }
-        self.alone = "prompt" in graphs
-        first = self.names["prompt" if self.alone else "start"]
+        self.sessions: dict[str, Run] = {}
+        for name, graph in graphs.items():
+            path = folder / graph["file"]
+            try:
+                if manifest.get("runs") == "torch_export":
+                    self.sessions[name] = _torch(path, threads)
+                else:
+                    self.sessions[name] = _onnx(path, self.names[name], threads, providers)
+            except ImportError as error:
+                raise UsageError(f"{path.name} cannot be run: {reason(error)}; install it") from error
+            except Exception as error:  # libraries raise all kinds of them
+                raise ModelError(f"{path}: cannot be read: {reason(error)}; export the model anew") from error
+        first = self.names["prompt" if "prompt" in graphs else "start"]
         self.memory = {name for name in first if name.startswith("memory")}
 
     def run(self, graph: str, tensors: Tensors) -> Tensors:

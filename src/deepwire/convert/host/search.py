@@ -33,14 +33,13 @@ class Search:
         settings: Of the search.
         limits: Most subwords of each sentence.
         pieces: What has a higher number is never found.
-        before: Subwords in front of the sentences, `[N, B]`, that make n-grams with theirs and count in the
-            shortest output; or None.
+        shortest: Fewest subwords of each sentence.
     """
 
     settings: Mapping[str, Any]
     limits: list[int]
     pieces: int
-    before: Array | None = None
+    shortest: int = 0
     sums: Array = field(init=False)
     history: Array = field(init=False)
     finished: list[list[Hypothesis]] = field(init=False)
@@ -121,26 +120,11 @@ class Search:
             log_probs[:, :, UNK] = NEVER
         else:
             log_probs[:, :, UNK] -= np.float32(settings["unknown_penalty"])
-        if settings["no_repeat_ngram"]:
-            self.forbid_repeats(log_probs, settings["no_repeat_ngram"])
         end = log_probs[:, :, EOS].copy()
-        if length + (0 if self.before is None else self.before.shape[1]) < settings["min_length"]:
+        if length < self.shortest:
             log_probs[:, :, EOS] = NEVER
             log_probs[:, :, EOS] = np.where(log_probs.max(2) == NEVER, end, NEVER)
         over = np.array([self.limits[number] <= length for number in self.numbers])
         log_probs[over] = NEVER
         log_probs[over, :, EOS] = end[over]
         return log_probs
-
-    def forbid_repeats(self, log_probs: Array, n: int) -> None:
-        """Forbid what would complete an n-gram that a hypothesis has already."""
-        read = self.history
-        if self.before is not None:
-            before = self.before[self.numbers][:, None]
-            read = np.concatenate((np.broadcast_to(before, (*read.shape[:2], before.shape[2])), read), 2)
-        length = read.shape[2]
-        for row, hypotheses in enumerate(read):
-            for place, ids in enumerate(hypotheses):
-                for begin in range(length - n + 1):
-                    if (ids[begin : begin + n - 1] == ids[length - n + 1 :]).all():
-                        log_probs[row, place, ids[begin + n - 1]] = NEVER

@@ -14,7 +14,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from deepwire_host.program import Translator, main  # type: ignore[import-not-found]  # noqa: E402
+from deepwire_host.translator import Translator, main  # type: ignore[import-not-found]  # noqa: E402
 
 __all__ = ["Translator"]
 

@@ -1,29 +1,32 @@
-"""Subwords in, subwords out."""
+"""Translation with an exported model: subwords in and out, text in and out, and the command line."""
 
 from __future__ import annotations
 
+import argparse
 import json
+import re
+import sys
 from collections.abc import Mapping, Sequence
-from itertools import chain, groupby
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .errors import ModelError, UsageError, reason
-from .graphs import RUNS, Begun, GraphModel
+from .graphs import Begun, DataError, GraphModel, HostError, ModelError, UsageError, reason
 from .search import BOS, EOS, PAD, Hypothesis, Search
 
 Language = Mapping[str, Any] | None
-Context = tuple[Sequence[int], Sequence[int]]
-"""What stands in front of a source, and in front of its translation."""
-NO_CONTEXT: Context = ((), ())
+Candidates = list[tuple[str, float]]
+"""Texts with their scores, best first."""
 SETTINGS = (
     *("beam", "n_best", "length_penalty", "length_penalty_form", "stop", "batch_tokens"),
-    *("max_length_ratio", "max_length_extra", "min_length", "max_source_length"),
-    *("no_repeat_ngram", "unknown_penalty"),
+    *("max_length_ratio", "max_length_extra", "min_length", "max_source_length", "unknown_penalty"),
 )
 """Settings of a search."""
+# SentencePiece writes a space as U+2581; one in the text itself is escaped.
+SPACE, ESCAPE = "\u2581", "\U000f2581"
 
 
 class Sentence(NamedTuple):
@@ -34,112 +37,39 @@ class Sentence(NamedTuple):
     limit: int
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest in the folder of an exported model.
-
-    Raises:
-        ModelError: There is none, or it is damaged.
-    """
-    path = folder / "manifest.json"
-    try:
-        if path.is_fifo():
-            raise ValueError("it is a pipe")
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        if not {"graphs", "decoding"} <= manifest.keys():
-            raise ValueError("it describes no graphs")
-        if manifest.get("runs", RUNS[0]) not in RUNS:
-            raise ValueError(f"runs: {manifest['runs']!r}, not one of {', '.join(RUNS)}")
-        sides = (names for names in manifest.get("vocabulary", {}).values() if isinstance(names, list))
-        for file in (*(graph["file"] for graph in manifest["graphs"].values()), *chain(*sides)):
-            if Path(file).is_absolute() or ".." in Path(file).parts:
-                raise ValueError(f"{file!r} is outside of the folder")
-            if (folder / file).exists() and not (folder / file).is_file():
-                raise ValueError(f"{file!r} is no file")
-    except OSError as error:
-        raise ModelError(
-            f"{path}: cannot read: {error.strerror}", "give the folder that deepwire export wrote"
-        ) from error
-    except (ValueError, AttributeError, KeyError, TypeError) as error:
-        raise ModelError(f"{path}: is damaged: {reason(error)}", "copy or export the folder anew") from error
-    return manifest  # type: ignore[no-any-return]
-
-
-def check_search(settings: Mapping[str, Any], beam: int, prefix: str = "") -> None:
-    """Check that chosen settings can be searched with; `prefix` stands before their names in messages.
-
-    Raises:
-        UsageError: The beam or the number of translations is less than 1, or there are more of them than the
-            beam finds.
-    """
-    labels = {name: f"{prefix}{name.replace('_', '-') if prefix else name}" for name in ("beam", "n_best")}
-    for name, label in labels.items():
-        if settings.get(name, 1) < 1:
-            raise UsageError(f"{label} {settings[name]}: must be at least 1", "give a larger number")
-    most = settings.get("n_best", 1)
-    if most > beam:
-        raise UsageError(
-            f"{labels['n_best']} {most}: must be at most the beam, which is {beam}",
-            f"also give {labels['beam']} {most}",
-        )
-
-
 class SubwordTranslator:
     """A model with its settings.
 
     Args:
-        folder: What was exported.
-        settings: In the place of those stored with the model: `beam`, `n_best`, `length_penalty`, ...
-        threads: Of what runs the graphs; 0: as many as there are cores.
-        providers: Where onnxruntime runs.
+        model: What computes: a `GraphModel`, or another with its methods `start` and `step`.
+        manifest: What there is to know of it.
+        settings: In the place of those of the manifest: `beam`, `n_best`, `length_penalty`, ...
 
     Raises:
         UsageError: A setting is unknown or cannot be.
-        ModelError: The folder is no exported model, or is damaged.
     """
 
     def __init__(
-        self,
-        folder: str | Path,
-        settings: Mapping[str, Any] | None = None,
-        threads: int = 0,
-        providers: Sequence[str] = ("CPUExecutionProvider",),
+        self, model: Any, manifest: Mapping[str, Any], settings: Mapping[str, Any] | None = None
     ) -> None:
-        self.folder = Path(folder)
-        self.manifest = read_manifest(self.folder)
-        known, chosen = self.manifest["decoding"], settings or {}
-        if unknown := set(chosen) - set(known):
-            raise UsageError(
-                f"no such setting: {', '.join(sorted(unknown))}", f"there are {', '.join(known)}"
-            )
-        self.settings = {**known, **chosen}
-        check_search(chosen, self.settings["beam"])
-        # Those stored with the model may be more than a smaller beam finds.
-        self.settings["n_best"] = min(self.settings["n_best"], self.settings["beam"])
-        self.model = GraphModel(self.folder, self.manifest, threads, providers)
+        known = manifest["decoding"]
+        self.model, self.manifest, self.settings = model, manifest, {**known, **(settings or {})}
+        if unknown := self.settings.keys() - known:
+            raise UsageError(f"no such setting: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+        if self.settings["beam"] < 1:
+            raise UsageError(f"beam {self.settings['beam']}: must be at least 1")
+        self.settings["n_best"] = max(1, min(self.settings["n_best"], self.settings["beam"]))
+        # A decoder alone reads sentences of one length together.
+        self.alone = "prompt" in manifest.get("graphs", ())
+        self.is_language_model = manifest.get("architecture") == "language_model"
 
-    @property
-    def alone(self) -> bool:
-        """Whether the model is a decoder alone, which reads sentences of one length together."""
-        return "prompt" in self.manifest.get("graphs", ())
-
-    @property
-    def writes(self) -> bool:
-        """Whether it is a language model."""
-        return bool(self.manifest.get("architecture") == "language_model")
-
-    def translate_ids(
-        self, sources: Sequence[Sequence[int]], to: str = "", contexts: Sequence[Context] | None = None
-    ) -> list[list[Hypothesis]]:
-        """The best translations of each source, all as subwords without BOS, EOS and tags.
-
-        `contexts` are of models that read documents; without, sentences stand alone.
-        """
+    def translate_ids(self, sources: Sequence[Sequence[int]], to: str = "") -> list[list[Hypothesis]]:
+        """The best translations of each source, all as subwords without BOS, EOS and tags."""
         language, asked = self.language(to), dict[int, Sentence]()
         for row, ids in enumerate(sources):
             if len(ids):
-                context = contexts[row] if contexts else NO_CONTEXT
-                sentence = self.sentence(ids, language, context)
-                length = len(sentence.source) - 1 - len(context[0])
+                sentence = self.sentence(ids, language)
+                length = len(sentence.source) - 1
                 limit = int(self.settings["max_length_ratio"] * length) + self.settings["max_length_extra"]
                 asked[row] = sentence._replace(limit=max(1, limit))
         found = dict(zip(asked, self.searched([*asked.values()], language), strict=True))
@@ -149,28 +79,22 @@ class SubwordTranslator:
         """How a language model goes on behind each prompt, by at most so many subwords."""
         return self.searched([Sentence([], [EOS, *ids], most) for ids in prompts], None)
 
-    def sentence(
-        self, ids: Sequence[int], language: Language = None, context: Context = NO_CONTEXT
-    ) -> Sentence:
+    def sentence(self, ids: Sequence[int], language: Language = None) -> Sentence:
         """Tokens of a source."""
         tag = None if language is None else language["source_tag"]
         head = [BOS] * self.manifest["source_bos"] + ([] if tag is None else [tag])
         first = BOS if language is None else language["first_token"]
-        subwords = ids[: self.settings["max_source_length"]]
-        return Sentence([*head, *context[0], *subwords, EOS], [first, *context[1]], 0)
+        return Sentence([*head, *ids[: self.settings["max_source_length"]], EOS], [first], 0)
 
     def language(self, name: str) -> Language:
         """Tokens and number of a target language; None with one direction."""
         languages = self.manifest["languages"]
         if not languages:
             if name:
-                raise UsageError(f"{name}: the model has one direction only", "leave the language out")
+                raise UsageError(f"{name}: the model has one direction only")
             return None
         if name not in languages and (name or len(languages) > 1):
-            raise UsageError(
-                f"{name}: the model does not translate into it" if name else "several target languages",
-                f"say which language to translate into, one of {', '.join(languages)}",
-            )
+            raise UsageError(f"{name or 'no language'}: translate into one of {', '.join(languages)}")
         return languages[name or next(iter(languages))]  # type: ignore[no-any-return]
 
     def searched(self, sentences: Sequence[Sentence], language: Language) -> list[list[Hypothesis]]:
@@ -195,13 +119,12 @@ class SubwordTranslator:
         """Beam search of sentences that can be read together."""
         limits = [sentence.limit for sentence in batch]
         # A language model has one piece more, a line break; inside it is BOS.
-        pieces = self.manifest["target_pieces"] + self.writes
-        shown = np.array([sentence.tokens[1:] for sentence in batch], np.int64)
-        before = np.where(shown == BOS, pieces - 1, shown) if self.writes else None
-        search = Search(self.settings, limits, pieces, before)
+        pieces = self.manifest["target_pieces"] + self.is_language_model
+        shortest = self.settings["min_length"] - (len(batch[0].tokens) - 1)
+        search = Search(self.settings, limits, pieces, shortest)
         log_probs, memory, state, position = self.begin(batch, language)
         for step in range(max(limits) + 1):
-            if self.writes:
+            if self.is_language_model:
                 log_probs = np.concatenate((log_probs[:, :, : pieces - 1], log_probs[:, :, BOS : BOS + 1]), 2)
             parents = search.advance(log_probs)
             rows = search.going_on()
@@ -212,7 +135,7 @@ class SubwordTranslator:
             # The beam reorder: each hypothesis gets the state of the one that it continues.
             state = {name: tensor[rows[:, None], parents[rows]] for name, tensor in state.items()}
             tokens = search.history[:, :, -1]
-            read = np.where(tokens == pieces - 1, BOS, tokens) if self.writes else tokens
+            read = np.where(tokens == pieces - 1, BOS, tokens) if self.is_language_model else tokens
             log_probs, state = self.model.step(read, position + step, memory, state)
         return search.finished
 
@@ -225,22 +148,198 @@ class SubwordTranslator:
         tokens = np.array([sentence.tokens for sentence in batch], np.int64)
         numbers = None if language is None else np.full(len(batch), language["number"], np.int64)
         if self.alone:
-            return self.model.read(source, tokens, numbers)
+            begun: Begun = self.model.read(source, tokens, numbers)
+            return begun
         memory, state = self.model.start(source, numbers)
-        for position in range(tokens.shape[1]):
-            log_probs, state = self.model.step(tokens[:, position : position + 1], position, memory, state)
-        return Begun(log_probs, memory, state, tokens.shape[1])
+        log_probs, state = self.model.step(tokens, 0, memory, state)
+        return Begun(log_probs, memory, state, 1)
 
-    def score_ids(
-        self, source: Sequence[int], target: Sequence[int], to: str = "", context: Context = NO_CONTEXT
-    ) -> list[float]:
+    def score_ids(self, source: Sequence[int], target: Sequence[int], to: str = "") -> list[float]:
         """Log-probability of each subword of a translation, and of EOS; of a text, with an empty source."""
         language = self.language(to)
-        read = Sentence([], [EOS], 0) if self.writes else self.sentence(source, language, context)
+        read = Sentence([], [EOS], 0) if self.is_language_model else self.sentence(source, language)
         log_probs, memory, state, position = self.begin([read], language)
-        scores = [float(log_probs[0, 0, [*target, EOS][0]])]
+        scores = []
         for place, token in enumerate(target):
-            following = target[place + 1] if place + 1 < len(target) else EOS
+            scores.append(float(log_probs[0, 0, token]))
             log_probs, state = self.model.step(np.array([[token]]), position + place, memory, state)
-            scores.append(float(log_probs[0, 0, following]))
-        return scores
+        return [*scores, float(log_probs[0, 0, EOS])]
+
+
+class Vocabulary:
+    """The SentencePiece model of one side."""
+
+    def __init__(self, path: Path) -> None:
+        if path.suffix != ".model":
+            raise UsageError(f"{path} is not a SentencePiece model; segment the text yourself, see --ids")
+        try:
+            import sentencepiece
+
+            self.processor: Any = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        except ImportError as error:
+            raise UsageError(f"text needs sentencepiece: {reason(error)}") from error
+        except (OSError, RuntimeError) as error:
+            raise ModelError(f"{path}: cannot be read: {reason(error)}") from error
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """Subword ids of each line."""
+        escaped = [line.replace(ESCAPE, f"{ESCAPE}0").replace(SPACE, f"{ESCAPE}1") for line in lines]
+        ids: list[list[int]] = self.processor.encode(escaped)
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of subword ids."""
+        decoded: str = self.processor.decode(list(ids))
+        return decoded.replace(f"{ESCAPE}1", SPACE).replace(f"{ESCAPE}0", ESCAPE)
+
+
+class Translator(SubwordTranslator):
+    """Translates text with an exported folder.
+
+    Args:
+        folder: What was exported.
+        settings: In the place of those stored with the model: `beam`, `n_best`, `length_penalty`, ...
+        threads: Of what runs the graphs; 0: as many as there are cores.
+        providers: Where onnxruntime runs.
+
+    Raises:
+        UsageError: A setting is unknown or cannot be.
+        ModelError: The folder is no exported model, or is damaged.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        settings: Mapping[str, Any] | None = None,
+        threads: int = 0,
+        providers: Sequence[str] = ("CPUExecutionProvider",),
+    ) -> None:
+        self.folder = Path(folder)
+        path = self.folder / "manifest.json"
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{path}: cannot read: {reason(error)}") from error
+        super().__init__(GraphModel(self.folder, manifest, threads, providers), manifest, settings)
+
+    @cached_property
+    def source(self) -> Vocabulary:
+        """The vocabulary of sources."""
+        return Vocabulary(self.folder / self.manifest["vocabulary"]["source"][0])
+
+    @cached_property
+    def target(self) -> Vocabulary:
+        """The vocabulary of translations."""
+        return Vocabulary(self.folder / self.manifest["vocabulary"]["target"][0])
+
+    def translate(self, lines: Sequence[str], to: str = "") -> list[Candidates]:
+        """Translates lines of text; an empty line has an empty translation."""
+        found = self.translate_ids(self.source.encode(lines), to)
+        return [
+            [(self.target.decode(each.ids), each.score) for each in line] or [("", 0.0)] for line in found
+        ]
+
+    def generate(self, prompts: Sequence[str], most: int | None = None) -> list[Candidates]:
+        """Continues texts with a language model by at most `most` subwords, which alone are scored."""
+        most = self.settings["max_length_extra"] if most is None else most
+        encoded = [self.target.encode(prompt.split("\n")) for prompt in prompts]
+        ids = [[token for line in lines for token in (BOS, *line)][1:] for lines in encoded]
+        continuations = self.continue_ids(ids, most)
+        return [
+            [(self.with_continuation(prompt, prompt_ids, each.ids), each.score) for each in found]
+            for prompt, prompt_ids, found in zip(prompts, ids, continuations, strict=True)
+        ]
+
+    def with_continuation(self, prompt: str, ids: Sequence[int], more: Sequence[int]) -> str:
+        """The prompt with its continuation, `more`."""
+        beginning, whole = self.decode_lines(ids), self.decode_lines([*ids, *more])
+        return prompt + whole[len(beginning) :] if whole.startswith(beginning) else whole
+
+    def decode_lines(self, ids: Sequence[int]) -> str:
+        """The text of ids; line breaks are BOS in prompts, the id after the vocabulary in continuations."""
+        lines = list[list[int]]([[]])
+        for token in ids:
+            if token in (BOS, self.manifest["target_pieces"]):
+                lines.append([])
+            else:
+                lines[-1].append(token)
+        texts = [self.target.decode(line) for line in lines]
+        return "\n".join(" ".join(re.split("\r\n|[\n\r\0]", text)) for text in texts)
+
+
+def main(folder: Path) -> None:
+    """Translate standard input with the model of a folder; an error is one line and an exit code."""
+    parser = argparse.ArgumentParser(description="Translate or continue text with an exported model.")
+    parser.add_argument("folder", nargs="?", default=folder, help="default: that of this file")
+    parser.add_argument("--ids", action="store_true", help="lines are subword ids, not text")
+    parser.add_argument("--to", default="", help="target language of a multilingual model")
+    parser.add_argument("--beam", type=int, help="1: greedy search")
+    parser.add_argument("--n-best", type=int, help="translations of each line, with scores; at most the beam")
+    parser.add_argument("--length-penalty", type=float)
+    parser.add_argument("--threads", type=int, default=0)
+    arguments = parser.parse_args()
+    try:
+        results = translate_stdin(arguments)
+    except HostError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    for each in results:
+        for text, score in each or [("", 0.0)]:
+            print(f"{score:.6f}\t{text}" if arguments.n_best else text)
+
+
+def translate_stdin(arguments: argparse.Namespace) -> list[Candidates]:
+    """Translates or continues standard input.
+
+    Raises:
+        HostError: An option, a line or the model is wrong.
+    """
+    chosen = {name: getattr(arguments, name) for name in ("beam", "n_best", "length_penalty")}
+    settings = {name: value for name, value in chosen.items() if value is not None}
+    translator = Translator(arguments.folder, settings, arguments.threads)
+    translator.language(arguments.to)
+    sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape", newline="\n")  # type: ignore[union-attr]
+    sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    lines = [clean_line(line, number) for number, line in enumerate(sys.stdin, 1)]
+    if not arguments.ids:
+        if translator.is_language_model:
+            return translator.generate(lines)
+        return translator.translate(lines, arguments.to)
+    pieces = translator.manifest["target_pieces" if translator.is_language_model else "source_pieces"]
+    ids = [parse_ids(line, number, pieces) for number, line in enumerate(lines, 1)]
+    if translator.is_language_model:
+        results = translator.continue_ids(ids, translator.settings["max_length_extra"])
+    else:
+        results = translator.translate_ids(ids, arguments.to)
+    return [[(" ".join(map(str, one.ids)), one.score) for one in each] for each in results]
+
+
+def clean_line(line: str, number: int) -> str:
+    """A line of text without its line break, NULs and BOM, as deepwire reads it.
+
+    Raises:
+        DataError: It is not UTF-8.
+    """
+    line = line.removesuffix("\n").removesuffix("\r").replace("\0", " ")
+    line = line.removeprefix("\ufeff") if number == 1 else line
+    try:
+        line.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"standard input, line {number}: is not UTF-8 at character {error.start + 1}"
+        ) from error
+    return line
+
+
+def parse_ids(line: str, number: int, pieces: int) -> list[int]:
+    """Parses a line of subword ids below `pieces`.
+
+    Raises:
+        DataError: A word is not such an id.
+    """
+    for word in line.split():
+        if not (word.isascii() and word.isdecimal() and int(word) < pieces):
+            raise DataError(
+                f"standard input, line {number}: {word} is not a subword id; ids are 0 to {pieces - 1}"
+            )
+    return [int(word) for word in line.split()]

@@ -237,7 +237,6 @@ class _Reader:
                 assumed[key] = default
         unscaled = settings.get("no_scale_embedding")
         (assumed if unscaled is None else known)["model.embeddings.scale"] = not unscaled
-        assumed |= self._dropout()
         return Architecture(known, assumed, () if "model.heads" in known else ("model.heads",))
 
     def _measures(self) -> dict[str, PlainValue]:
@@ -284,11 +283,7 @@ class _Reader:
     def _positions(self) -> dict[str, PlainValue]:
         rows = {self._shape(f"{side}.embed_positions.weight", 0) for side in SIDES} - {None}
         if len(rows) > 1:
-            listed = " and ".join(map(str, sorted(rows)))  # type: ignore[type-var]
-            raise ModelError(
-                f"{self.foreign.path}: encoder and decoder differ in max_length: {listed}, and models here "
-                "have one max_length"
-            )
+            raise ModelError(f"{self.foreign.path}: encoder and decoder differ in max_length")
         if rows:
             # The table begins with rows for what has no position, up to the number of the padding symbol.
             return {
@@ -401,50 +396,18 @@ class _Reader:
             )
         return size
 
-    def _dropout(self) -> dict[str, PlainValue]:
-        """Where it was written; it matters for further training only."""
-        names = {
-            "embedding": ("dropout",),
-            "sublayer": ("dropout",),
-            "attention": ("attention_dropout",),
-            "activation": ("activation_dropout", "relu_dropout"),
-        }
-        rates: dict[str, PlainValue] = {}
-        for place, arguments in names.items():
-            values = [self.foreign.settings.get(name) for name in arguments]
-            if numbers := [float(value) for value in values if isinstance(value, int | float)]:
-                rates[f"model.dropout.{place}"] = numbers[0]
-        return rates
-
     def _refuse_unknown_kinds(self) -> None:
-        """Refuse other models, arguments that change what is computed, and those that contradict tensors."""
+        """Refuse other models, and arguments that change what is computed."""
         settings, path = self.foreign.settings, self.foreign.path
         names = ["encoder.embed_tokens.weight", *(f"{side}.layers.0.fc1.weight" for side in SIDES)]
         if missing := [name for name in names if not self._has(name)]:
-            raise ModelError(
-                f"{path}: has no {missing[0]}, so it is no Transformer of fairseq",
-                f"it holds {', '.join(sorted(self.foreign.tensors)[:3])}, ...",
-            )
+            raise ModelError(f"{path}: has no {missing[0]}, so it is no Transformer of fairseq")
         arch = settings.get("arch")
         if isinstance(arch, str) and _OTHER_FAMILY.search(arch):
             raise self._unknown("arch", arch)
         for argument, value in _REFUSED.items():
             if settings.get(argument) not in (None, value):
                 raise self._unknown(argument, settings[argument])
-        for side in SIDES:
-            found = {
-                "layers": self._layers(side),
-                "embed_dim": self._width(side),
-                "ffn_embed_dim": self._shape(f"{side}.layers.0.fc1.weight", 0),
-                "normalize_before": self._pre_norm(side),
-            }
-            for name, value in found.items():
-                stored = settings.get(f"{side}_{name}")
-                if isinstance(stored, int) and stored != value:
-                    raise ModelError(
-                        f"{path}: was made with {side}_{name}={stored}, but its tensors have {value}",
-                        f"is the file whole? Otherwise {_RUN_FILE}",
-                    )
 
     def _unknown(self, argument: str, value: object) -> ModelError:
         return ModelError(

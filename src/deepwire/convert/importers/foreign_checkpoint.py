@@ -17,14 +17,12 @@ from deepwire.checkpoint.model_files import read_tensors
 from deepwire.errors import ModelError
 from deepwire.io.regular_files import open_regular
 
-_ZIP, _PICKLE, _HDF5 = b"PK\x03\x04", b"\x80", b"\x89HDF\r\n\x1a\n"
+_ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 _GLOBAL = re.compile(r"GLOBAL ([\w.]+)")
 _OF_TORCH = "torch.save writes no such file; see that it is the original one"
-_WITH_NAMES = "torch.save(dict(model.named_parameters()), 'parameters.pt')"
 _KEEP_PARAMETERS = (
     "if you trust the file, keep its parameters only, where the program that wrote it is installed: "
-    "python -c \"import torch; m = torch.load('FILE', map_location='cpu', weights_only=False); "
-    "torch.save({'model': m['model']}, 'parameters.pt')\""
+    "torch.save(dict(model.named_parameters()), 'parameters.pt')"
 )
 
 
@@ -88,51 +86,38 @@ def read_foreign_checkpoint(path: Path) -> ForeignCheckpoint:
         ModelError: It is missing, damaged, in another format, holds objects that are code, or asks for more
             memory than its size.
     """
-    if path.is_dir():
-        raise ModelError(
-            f"{path}: is a folder, but a checkpoint to import is one file", "name the file in it"
-        )
     try:
         with open_regular(path) as file:
-            head = file.read(len(_HDF5))
+            head = file.read(len(_ZIP))
     except OSError as error:
-        raise ModelError(f"{path}: cannot read: {error.strerror}") from None
+        raise ModelError(f"{path}: cannot read: {error.strerror}", "name one file") from None
     if path.suffix == ".safetensors":
         foreign = ForeignCheckpoint(path, read_tensors(path, torch.device("cpu")), {})
-    elif head == _HDF5:
-        instead = f"write it as PyTorch file where Neutron is installed: {_WITH_NAMES}"
-        raise ModelError(f"{path}: is an HDF5 file, which is not read here", instead)
     elif head and not head.startswith((_ZIP, _PICKLE)):
         raise ModelError(
             f"{path}: is not a PyTorch file: it is neither a zip archive nor a pickle",
             "a checkpoint is what torch.save writes, or a .safetensors file",
         )
     else:
-        _check_archive(path, head)
+        if head.startswith(_ZIP):
+            _check_archive(path)
         foreign = _from_content(path, _read_plain(path))
     for name, tensor in foreign.tensors.items():
         _check_tensor(path, name, tensor)
     return foreign
 
 
-def _check_archive(path: Path, head: bytes) -> None:
-    """Check that a PyTorch file takes no more memory than its size; one that is no zip archive passes.
+def _check_archive(path: Path) -> None:
+    """Check that a PyTorch file takes no more memory than its size.
 
     `torch.save` writes a zip archive without compression. A compressed member can unfold to a thousand times
     its size, and members that share their bytes add up to more than the file.
     """
-    if not head.startswith(_ZIP):
-        return
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
     except Exception as error:  # a damaged archive ends in whatever its reader stumbles over
         raise ModelError(f"{path}: is not a sound PyTorch file: {error}") from None
-    if any("/code/" in member.filename for member in members):
-        raise ModelError(
-            f"{path}: is a TorchScript program, which is code and not opened",
-            f"write its parameters only: {_WITH_NAMES}",
-        )
     for member in members:
         if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
             raise ModelError(f"{path}: holds compressed data ({member.filename})", _OF_TORCH)
@@ -143,25 +128,16 @@ def _check_archive(path: Path, head: bytes) -> None:
 
 def _check_tensor(path: Path, name: str, tensor: Tensor) -> None:
     """Check that a tensor is plain numbers, all of them in the file and none repeated (stride 0)."""
+    shape = list(tensor.shape)
     if not tensor.numel():  # its rows cost nothing, however many there are
-        raise ModelError(f"{path}: tensor {name} of shape {list(tensor.shape)} holds no numbers")
-    kinds = {
-        "nested": tensor.is_nested,
-        "sparse": tensor.layout != torch.strided,
-        "without values": tensor.device.type != "cpu",
-        "quantised": tensor.is_quantized,
-        "complex": tensor.is_complex(),
-    }
-    if odd := [kind for kind, here in kinds.items() if here]:
-        raise ModelError(
-            f"{path}: tensor {name} is {odd[0]}, and only dense real numbers are read",
-            "write the parameters as ordinary tensors",
-        )
+        raise ModelError(f"{path}: tensor {name} of shape {shape} holds no numbers")
+    dense = tensor.layout == torch.strided and not tensor.is_nested and tensor.device.type == "cpu"
+    if not dense or tensor.is_quantized or tensor.is_complex():
+        raise ModelError(f"{path}: tensor {name} is none of dense real numbers, and only these are read")
     stored, needed = tensor.untyped_storage().nbytes(), tensor.numel() * tensor.element_size()
     if needed > stored:
         raise ModelError(
-            f"{path}: tensor {name} of shape {list(tensor.shape)} takes {needed} bytes, but the file holds "
-            f"{stored} of them",
+            f"{path}: tensor {name} of shape {shape} takes {needed} bytes, but the file holds {stored}",
             "write all of its values: tensor.contiguous()",
         )
 
@@ -177,31 +153,22 @@ def _read_plain(path: Path) -> object:
         with torch.serialization.safe_globals(replaced), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             content: object = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        if (named := _GLOBAL.search(str(error))) is None:
-            raise ModelError(f"{path}: is not a PyTorch file of plain values and tensors") from None
-        keep = _KEEP_PARAMETERS.replace("FILE", path.name)
-        raise ModelError(f"{path}: holds {named[1]}, which is code and not opened", keep) from None
     except Exception as error:  # damaged files end in whatever the reader stumbles over
+        if (named := _GLOBAL.search(str(error))) is not None:
+            raise ModelError(
+                f"{path}: holds {named[1]}, which is code and not opened", _KEEP_PARAMETERS
+            ) from None
         reason = str(error).splitlines()[0] if str(error) else "it ends too early"
-        raise ModelError(f"{path}: is not a sound PyTorch file: {reason}") from None
+        raise ModelError(f"{path}: is not a sound PyTorch file: {reason}", _KEEP_PARAMETERS) from None
     return content
 
 
 def _from_content(path: Path, content: object) -> ForeignCheckpoint:
-    if isinstance(content, list):
-        raise ModelError(
-            f"{path}: holds a list without names, so nobody knows which tensor is which",
-            f"write them with their names: {_WITH_NAMES}",
-        )
-    if not isinstance(content, dict):
-        raise ModelError(f"{path}: holds {type(content).__name__}, not parameters by name")
-    parameters = _named(content.get("model", content))
+    parameters = _named(content.get("model", content) if isinstance(content, dict) else None)
     tensors = {name: value.detach() for name, value in parameters.items() if isinstance(value, Tensor)}
     if not tensors:
-        raise ModelError(
-            f"{path}: holds no tensors", "a checkpoint is parameters by name, or has them as 'model'"
-        )
+        raise ModelError(f"{path}: holds no parameters by name, alone or as 'model'", _KEEP_PARAMETERS)
+    assert isinstance(content, dict)
     # The arguments of the program: one list of them (`args`), or several sections of them (`cfg`).
     sections = _named(content.get("cfg"))
     settings = [_named(each) for each in (content.get("args"), sections.get("task"), sections.get("model"))]

@@ -36,7 +36,7 @@ _SINES_FIRST = ("marian", "pegasus")
 """All sines stand before all cosines, with the frequencies of the paper."""
 _LEARNED = ("bart", "mbart")
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}
-_BIAS = "output_bias"
+_WORDS, _BIAS = "encoder.embed_tokens.weight", "output_bias"
 _IMPOSSIBLE = -1e4
 """Bias of the second of two equal rows, so that only one of them counts; finite in half precision."""
 # What reads the stream along its columns, and what writes it along its rows or lies on it.
@@ -46,10 +46,7 @@ _MODELS = (("source.spm", "target.spm"), ("sentencepiece.bpe.model",) * 2)
 _FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
 """The first four entries where ids are those of a SentencePiece model and one more."""
 # Settings that fairseq calls the same.
-_SAME = (
-    *("encoder_attention_heads", "decoder_attention_heads"),
-    *("dropout", "attention_dropout", "activation_dropout"),
-)
+_SAME = ("encoder_attention_heads", "decoder_attention_heads")
 
 
 class HuggingFaceImporter(FairseqImporter):
@@ -63,7 +60,7 @@ class HuggingFaceImporter(FairseqImporter):
 
     def own_vocabularies(self, foreign: ForeignCheckpoint) -> Vocabularies | None:
         """The vocabularies of the tokenizer in the folder."""
-        return _Folder.open(foreign.path.parent).vocabularies()
+        return _Folder.open(foreign.path.parent).vocabularies(_sizes(foreign.path, foreign.tensors))
 
     def architecture(self, foreign: ForeignCheckpoint) -> Architecture:
         """As fairseq's, and settings that fairseq does not have."""
@@ -99,12 +96,7 @@ class HuggingFaceImporter(FairseqImporter):
 
 @dataclass(frozen=True)
 class _Folder:
-    """A folder of transformers.
-
-    Attributes:
-        path: It.
-        config, generation, tokenizer: Settings of the model, of its search, and of its tokenizer.
-    """
+    """A folder of transformers, with the settings of the model, of its search, and of its tokenizer."""
 
     path: Path
     config: Mapping[str, object]
@@ -133,7 +125,6 @@ class _Folder:
     def checkpoint(self) -> ForeignCheckpoint:
         """Tensors by fairseq's names, in its order of channels and ours of ids."""
         file, tensors = self._tensors()
-        self._require_sizes(file, tensors)
         settings: dict[str, object] = {
             "activation_fn": _ACTIVATIONS[str(self.config["activation_function"])],
             "no_scale_embedding": self.config.get("scale_embedding") is not True,
@@ -144,34 +135,23 @@ class _Folder:
             for name in ("source_lang", "target_lang")
             if self.tokenizer.get(name)
         }
-        return ForeignCheckpoint(file, self._in_our_order(tensors), settings)
+        return ForeignCheckpoint(file, self._in_our_order(file, tensors), settings)
 
-    @property
-    def sizes(self) -> dict[str, int]:
-        source = self.config.get("vocab_size")
-        shared = self.config.get("share_encoder_decoder_embeddings", True)
-        target = source if shared else self.config.get("decoder_vocab_size") or source
-        if not isinstance(source, int) or not isinstance(target, int):
-            raise ModelError(f"{self.path / CONFIG}: vocab_size is no number")
-        return {"encoder": source, "decoder": target}
-
-    def _symbol(self, name: str) -> int | None:
+    def _symbol(self, name: str, usual: int | None = None) -> int:
         value = self.generation.get(f"{name}_token_id")
         value = value[0] if isinstance(value, list) and value else value
-        return value if isinstance(value, int) else None
-
-    def _required_symbol(self, name: str) -> int:
-        if (number := self._symbol(name)) is None:
-            raise ModelError(f"{self.path}: config.json lacks pad_token_id or eos_token_id")
+        number = value if isinstance(value, int) else usual
+        if number is None:
+            raise ModelError(f"{self.path / CONFIG}: has no {name}_token_id")
         return number
 
     @property
     def pad(self) -> int:
-        return self._required_symbol("pad")
+        return self._symbol("pad")
 
     @property
     def eos(self) -> int:
-        return self._required_symbol("eos")
+        return self._symbol("eos")
 
     @property
     def unk(self) -> int:
@@ -181,31 +161,29 @@ class _Folder:
 
     @property
     def start(self) -> int:
-        start = self._symbol("decoder_start")
-        return self.eos if start is None else start
+        return self._symbol("decoder_start", self.eos)
 
     @property
     def begin(self) -> int:
         """The stand-in for BOS: the decoder's start symbol, or where that is EOS, their own BOS."""
-        bos = self._symbol("bos")
+        bos = self._symbol("bos", self.pad)
         if self.start != self.eos:
             return self.start
-        return self.pad if bos is None or bos in (self.eos, self.unk) else bos
+        return self.pad if bos in (self.eos, self.unk) else bos
 
     def rows(self, size: int) -> Tensor:
         """The folder's number of each of our numbers."""
         symbols = [self.pad, self.begin, self.eos, self.unk]
         if not all(0 <= number < size for number in symbols):
-            raise ModelError(f"symbols have the numbers {symbols}, but the vocabulary only {size} entries")
+            raise ModelError(f"{self.path}: symbols have the numbers {symbols}, of {size} entries")
         return torch.tensor([*symbols, *(number for number in range(size) if number not in symbols)])
 
-    def vocabularies(self) -> Vocabularies:
-        models, sizes = self.models(), [*self.sizes.values()]
+    def vocabularies(self, sizes: Mapping[str, int]) -> Vocabularies:
         sides = [
             PieceTableVocabulary(read_regular(model), self._ordered(table, size), str(model))
-            for model, table, size in zip(models, self.tables, sizes, strict=True)
+            for model, table, size in zip(self.models(), self.tables, sizes.values(), strict=True)
         ]
-        joint = self.tables[0] == self.tables[1] and sizes[0] == sizes[1]
+        joint = self.tables[0] == self.tables[1] and sizes["encoder"] == sizes["decoder"]
         same = joint and sides[0].model == sides[1].model
         return Vocabularies(sides[0], sides[0] if same else sides[1], joint, "piece_table")
 
@@ -254,7 +232,7 @@ class _Folder:
             stored = read_foreign_checkpoint(file).tensors
             tensors |= {name.removeprefix("model."): value for name, value in stored.items()}
         if (shared := tensors.pop("shared.weight", None)) is not None:
-            tensors.setdefault("encoder.embed_tokens.weight", shared)
+            tensors.setdefault(_WORDS, shared)
         if self.config["model_type"] not in _LEARNED:
             for side in SIDES:
                 tensors.pop(f"{side}.embed_positions.weight", None)
@@ -266,40 +244,11 @@ class _Folder:
             tensors[_BIAS] = bias.flatten()
         return files[0], tensors
 
-    def _require_sizes(self, file: Path, tensors: Mapping[str, Tensor]) -> None:
-        """Check that the weights have the sizes that the settings name.
-
-        Whatever is made later is as large as the tables of the vocabularies, which must be there.
-        """
-        stored: dict[str, int] = {}
-        for side, rows in self.sizes.items():
-            table = tensors.get(f"{side}.embed_tokens.weight", tensors.get("encoder.embed_tokens.weight"))
-            if table is None or table.size(0) != rows:
-                has = "no table" if table is None else f"{table.size(0)} rows"
-                raise ModelError(f"{file}: {side}.embed_tokens.weight: {has}, but {CONFIG} names {rows}")
-            numbers = [re.match(rf"{side}\.layers\.(\d+)\.", name) for name in tensors]
-            stored[f"{side}_layers"] = max((int(match[1]) for match in numbers if match), default=-1) + 1
-            for key, name, axis in (
-                ("d_model", "embed_tokens.weight", 1),
-                ("d_model", "layers.0.self_attn.q_proj.weight", 1),
-                (f"{side}_ffn_dim", "layers.0.fc1.weight", 0),
-            ):
-                value = tensors.get(f"{side}.{name}")
-                if value is not None and value.dim() == 2:
-                    stored[key] = value.size(axis)
-        for key, found in stored.items():
-            said = self.config.get(key)
-            if said is not None and said != found:
-                raise ModelError(
-                    f"{self.path / CONFIG}: {key} is {said!r}, but {file.name} has {found}",
-                    f"see that {CONFIG} and the weights are of one model",
-                )
-
-    def _in_our_order(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        sizes = self.sizes
+    def _in_our_order(self, file: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        sizes = _sizes(file, tensors)
         bias = tensors.pop(_BIAS, torch.zeros(sizes["decoder"])).float()
         if bias.numel() != sizes["decoder"]:
-            raise ModelError(f"{self.path}: final_logits_bias has {bias.numel()} numbers for the vocabulary")
+            raise ModelError(f"{file}: final_logits_bias has {bias.numel()} numbers for the vocabulary")
         bias = bias[self.rows(sizes["decoder"])]
         if self.begin == self.pad:
             bias[BOS] = _IMPOSSIBLE
@@ -308,22 +257,27 @@ class _Folder:
             side = name.partition(".")[0]
             if name.endswith(("embed_tokens.weight", "output_projection.weight")):
                 if value.size(0) != sizes[side]:  # of the head
-                    raise ModelError(f"{self.path}: {name} has {value.size(0)} rows, not {sizes[side]}")
+                    raise ModelError(f"{file}: {name} has {value.size(0)} rows, not {sizes[side]}")
                 value = value[self.rows(sizes[side])]
-            ordered[name] = self._channels(name, value)
+            ordered[name] = self._channels(name, value, tensors[_WORDS].size(1))
         return ordered | ({_BIAS: bias} if bool(bias.any()) else {})
 
-    def _channels(self, name: str, value: Tensor) -> Tensor:
+    def _channels(self, name: str, value: Tensor, dim: int) -> Tensor:
         """Sines and cosines in turn, through the whole residual stream."""
         if self.config["model_type"] not in _SINES_FIRST:
             return value
-        dim = self.config.get("d_model")
-        if not isinstance(dim, int):
-            raise ModelError(f"{self.path / CONFIG}: d_model is no number")
         order = torch.arange(dim).view(2, -1).t().flatten()
         if _WRITES.fullmatch(name) and value.size(0) == dim:
             return value[order]
         return value[:, order] if _READS.fullmatch(name) and value.size(-1) == dim else value
+
+
+def _sizes(file: Path, tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Entries of both vocabularies: the tables tell, whatever the settings say."""
+    source = tensors.get(_WORDS)
+    if source is None or source.dim() < 2:
+        raise ModelError(f"{file}: {_WORDS}: no table")
+    return {"encoder": source.size(0), "decoder": tensors.get("decoder.embed_tokens.weight", source).size(0)}
 
 
 def _search(generation: Mapping[str, object], unk: int) -> dict[str, PlainValue]:

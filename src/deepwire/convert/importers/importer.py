@@ -115,7 +115,7 @@ class Importer(ABC):
         """Read a checkpoint; nothing in it is run.
 
         Raises:
-            ModelError: It cannot be read, or is not what it should be.
+            ModelError: It cannot be read.
         """
         return read_foreign_checkpoint(path)
 
@@ -172,12 +172,7 @@ class Importer(ABC):
         return table[self.numbering.rows(table.size(0))]
 
     def embeddings(self, config: ModelConfig, foreign: ForeignCheckpoint) -> dict[str, tuple[str, Tensor]]:
-        """The three tables in the order of our ids, by parameter, each with the foreign name.
-
-        Args:
-            config: The architecture of the checkpoint.
-            foreign: The checkpoint.
-        """
+        """The three tables in the order of our ids, by parameter, each with the foreign name."""
         chosen = [next((name for name in names if name in foreign.tensors), None) for names in self.tables]
         tie = config.embeddings.tie
         if tie in ("all", "inputs") and chosen[1] is None:
@@ -192,11 +187,7 @@ class Importer(ABC):
 
 
 def number_of_layers(foreign: ForeignCheckpoint, pattern: str) -> int:
-    """How many layers a stack has.
-
-    Args:
-        foreign: The checkpoint.
-        pattern: Names of the stack's parameters; group 1 is the number of the layer, from 0.
+    """How many layers a stack has, whose parameters have the layer as first group of a pattern.
 
     Raises:
         ModelError: There cannot be so many.
@@ -279,8 +270,7 @@ def convert(
         name, value = tables.get(parameter, ("", None))
         if value is not None and value.size(0) != size:
             raise ModelError(
-                f"{foreign.path}: {name} has {value.size(0)} rows, but the vocabulary has {size} entries, "
-                "the four special ones included",
+                f"{foreign.path}: {name} has {value.size(0)} rows, but the vocabulary has {size} entries",
                 "is it the vocabulary of this model, and complete?",
             )
     final = importer.final_config(config)
@@ -322,58 +312,41 @@ def fill_parameters(
     Raises:
         ModelError: Something is unknown, missing, of another shape, or not finite.
     """
-    places = dict(model.named_parameters(remove_duplicate=False))
-    constants = dict(model.named_buffers())
+    places = {**dict(model.named_buffers()), **dict(model.named_parameters(remove_duplicate=False))}
     filled = {
         id(value): torch.zeros(value.size(0) if value.dim() else 1, dtype=torch.bool)
-        for value in places.values()
+        for value in model.parameters()
     }
-    unknown: list[str] = []
-    broken: list[str] = []
-    misfits: list[str] = []
+    wrong: list[str] = []
     for name, value, destinations in values:
-        if destinations is not None and not destinations:
-            continue
-        if not bool(torch.isfinite(value).all()):
-            broken.append(f"{name} is not finite")
-        elif destinations is None or any(each.name not in places | constants for each in destinations):
-            unknown.append(name)
-        else:
-            targets = [_target(each, places, constants, filled) for each in destinations]
+        if destinations is None or any(each.name not in places for each in destinations):
+            wrong.append(f"{name} has no place")
+        elif not bool(torch.isfinite(value).all()):
+            wrong.append(f"{name} is not finite")
+        elif destinations:
+            targets = [_target(each, places[each.name], filled) for each in destinations]
             if (misfit := _put(value.to(torch.float32), targets)) is not None:
-                misfits.append(f"{name} {misfit}")
-    if broken:
+                wrong.append(f"{name} {misfit}")
+    named = model.named_parameters()
+    wrong += [f"{name} has no value" for name, value in named if not filled[id(value)].all()]
+    if wrong:
+        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
         raise ModelError(
-            f"{path}: {_listed(broken, 'holds NaN or infinity in {} of its tensors', '; ')}",
-            "training had diverged: import an earlier checkpoint",
+            f"{path}: does not fit the architecture: {'; '.join(wrong[:_SHOWN])}{more}", _WHICH_ARCHITECTURE
         )
-    missing = [name for name, value in model.named_parameters() if not bool(filled[id(value)].all())]
-    wrong = [
-        _listed(unknown, "has no place for {} of the checkpoint's tensors"),
-        _listed(missing, "finds no value for {} of its parameters"),
-        _listed(misfits, "cannot take {} of the checkpoint's tensors", "; "),
-    ]
-    if any(wrong):
-        raise ModelError(f"{path}: the architecture {'; it '.join(filter(None, wrong))}", _WHICH_ARCHITECTURE)
 
 
 _Target = tuple[Tensor, Tensor | None]
 """Values, and which of them are filled; None for a constant."""
 
 
-def _target(
-    destination: Destination,
-    places: Mapping[str, Tensor],
-    constants: Mapping[str, Tensor],
-    filled: Mapping[int, Tensor],
-) -> _Target:
-    parameter = places.get(destination.name)
-    if parameter is None:
-        return constants[destination.name], None
-    rows = filled[id(parameter)]
+def _target(destination: Destination, place: Tensor, filled: Mapping[int, Tensor]) -> _Target:
+    rows = filled.get(id(place))
+    if rows is None:
+        return place, None
     size = len(rows) // destination.parts
     part = slice(destination.part * size, (destination.part + 1) * size)
-    return parameter.detach()[part] if parameter.dim() else parameter.detach(), rows[part]
+    return place.detach()[part] if place.dim() else place.detach(), rows[part]
 
 
 def _put(value: Tensor, targets: Sequence[_Target]) -> str | None:
@@ -387,7 +360,9 @@ def _put(value: Tensor, targets: Sequence[_Target]) -> str | None:
     for piece, (target, filled) in zip(pieces, targets, strict=True):
         piece = piece.reshape(target.shape)
         if filled is None:
-            if not _is_constant(piece, target):
+            # Constant weights that combine layers; those above the diagonal are never used.
+            used = torch.ones(piece.shape[:2]).tril().unsqueeze(-1)
+            if not ((piece - target) * used).abs().max() < _CONSTANT:
                 return "is learned, but the architecture has a constant there"
         elif bool(filled.any()) and not torch.equal(target, piece):
             return "differs from another tensor that the architecture ties to it"
@@ -399,16 +374,3 @@ def _put(value: Tensor, targets: Sequence[_Target]) -> str | None:
 
 def _without_ones(value: Tensor) -> list[int]:
     return [size for size in value.shape if size != 1]
-
-
-def _is_constant(weights: Tensor, constant: Tensor) -> bool:
-    """Whether weights that combine layers are the constant ones; those above the diagonal are never used."""
-    used = torch.ones(weights.shape[:2]).tril().unsqueeze(-1)
-    return bool(((weights - constant) * used).abs().max() < _CONSTANT)
-
-
-def _listed(names: Sequence[str], text: str, between: str = ", ") -> str:
-    if not names:
-        return ""
-    more = f"{between}..." if len(names) > _SHOWN else ""
-    return f"{text.format(len(names))} ({between.join(names[:_SHOWN])}{more})"

@@ -76,8 +76,7 @@ class NeutronImporter(Importer):
         tensors = foreign.tensors
         if missing := [name for name in _NEEDED if name not in tensors]:
             raise ModelError(
-                f"{foreign.path}: has no {missing[0]}, so it is no standard Transformer of Neutron",
-                f"it holds {', '.join(sorted(tensors)[:3])}, ...",
+                f"{foreign.path}: has no {missing[0]}, so it is no standard Transformer of Neutron"
             )
         first, second = "enc.nets.0.ff.net.0", "enc.nets.0.ff.net.3"
         if f"{second}.weight" not in tensors:

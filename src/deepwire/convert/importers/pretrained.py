@@ -11,6 +11,7 @@ multilingual MiniLM with XLM-R's vocabulary is the same but for names and the fi
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from deepwire.checkpoint.model_files import digest
 from deepwire.config.section import flatten
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.convert.importers.foreign_checkpoint import read_foreign_checkpoint
-from deepwire.convert.importers.importer import Numbering
+from deepwire.convert.importers.importer import Numbering, number_of_layers
 from deepwire.data.subwords.base import Vocabulary
 from deepwire.data.subwords.sentencepiece import PieceTableVocabulary
 from deepwire.data.subwords.words import Dictionary
@@ -45,10 +46,6 @@ _NUMBERING = Numbering(pad=1, bos=0, eos=2, unk=3, starts_with_end=False)
 # Where positions begin, by the kind of model.
 _FIRST_POSITION = {"xlm-roberta": 2, "bert": 0}
 _ACTIVATIONS = ("gelu", "relu")
-_SIZES = (
-    *("hidden_size", "num_attention_heads", "intermediate_size", "num_hidden_layers"),
-    *("vocab_size", "max_position_embeddings", "type_vocab_size"),
-)
 _QKV = ("query", "key", "value")
 _SHOWN = 4
 _LARGEST_MODEL = 1 << 24
@@ -158,19 +155,14 @@ def read_pretrained(folder: Path) -> PretrainedEncoder:
         )
     if record.get("position_embedding_type", "absolute") != "absolute":
         raise ModelError(f"{where}: its positions are relative, which is not known here")
-    numbers: dict[str, int] = {}
-    for key in _SIZES:
-        value = record.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ModelError(f"{where}: {key} is not a number of at least 1: {value!r}")
-        numbers[key] = value
-    eps = record.get("layer_norm_eps", 1e-12)
-    if not isinstance(eps, float) or not 0 < eps < 0.1:
-        raise ModelError(f"{where}: layer_norm_eps is not a small number: {eps!r}")
+    heads, eps = record.get("num_attention_heads"), record.get("layer_norm_eps", 1e-12)
+    if not isinstance(heads, int) or not isinstance(eps, float):
+        raise ModelError(f"{where}: num_attention_heads and layer_norm_eps are no numbers")
+    tensors, layers = _tensors(folder)
     settings: dict[str, PlainValue] = {
-        "d_model": numbers["hidden_size"],
-        "heads": numbers["num_attention_heads"],
-        "feed_forward": numbers["intermediate_size"],
+        "d_model": tensors[_WORDS].size(1),
+        "heads": heads,
+        "feed_forward": tensors["encoder.layer.0.intermediate.dense.weight"].size(0),
         "activation": activation,
         "norm_eps": eps,
         "bias.attention": True,
@@ -185,9 +177,8 @@ def read_pretrained(folder: Path) -> PretrainedEncoder:
         "positions.type": "learned",
         "positions.first": _FIRST_POSITION[kind],
     }
-    vocabulary = _vocabulary(folder / PIECES, numbers["vocab_size"])
-    layers = numbers["num_hidden_layers"]
-    return PretrainedEncoder(folder, settings, layers, vocabulary, _tensors(folder, numbers))
+    vocabulary = _vocabulary(folder / PIECES, len(tensors[_WORDS]))
+    return PretrainedEncoder(folder, settings, layers, vocabulary, tensors)
 
 
 def _vocabulary(path: Path, rows: int) -> Vocabulary:
@@ -223,53 +214,22 @@ def _weights_file(folder: Path) -> Path:
     return next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0])
 
 
-def _tensors(folder: Path, numbers: Mapping[str, int]) -> dict[str, Tensor]:
-    """The parameters of embeddings and layers, checked for names and shapes."""
+def _tensors(folder: Path) -> tuple[dict[str, Tensor], int]:
+    """The parameters of embeddings and layers, and how many layers there are."""
     path = _weights_file(folder)
-    stored = read_foreign_checkpoint(path).tensors
+    foreign = read_foreign_checkpoint(path)
+    stored = foreign.tensors
     prefix = next((name.removesuffix(_WORDS) for name in stored if name.endswith(_WORDS)), "")
-    tensors = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
-    if (layers := numbers["num_hidden_layers"]) > len(tensors):
-        raise ModelError(f"{path}: has {len(tensors)} tensors, but {CONFIG} names {layers} layers")
-    expected = _expected(numbers)
-    wrong = [f"{name} is missing" for name in expected if name not in tensors]
-    wrong += [
-        f"{name} is {list(tensors[name].shape)}, not {list(shape)}"
-        for name, shape in expected.items()
-        if name in tensors and tensors[name].shape != shape
-    ]
-    there = [int(name.split(".")[2]) + 1 for name in tensors if name.startswith("encoder.layer.")]
-    if max(there, default=0) > layers:
-        wrong.append(f"it has {max(there)} layers")
-    if wrong:
-        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-        raise ModelError(
-            f"{path}: is not the encoder that {CONFIG} describes: {'; '.join(wrong[:_SHOWN])}{more}"
-        )
-    return {name: tensors[name] for name in expected}
-
-
-def _expected(numbers: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of what is used."""
-    dim, inner = numbers["hidden_size"], numbers["intermediate_size"]
-    shapes: dict[str, tuple[int, ...]] = {
-        _WORDS: (numbers["vocab_size"], dim),
-        _POSITIONS: (numbers["max_position_embeddings"], dim),
-        _TEXTS: (numbers["type_vocab_size"], dim),
-    }
-    maps = {
-        **{f"attention.self.{name}": (dim, dim) for name in _QKV},
-        "attention.output.dense": (dim, dim),
-        "intermediate.dense": (inner, dim),
-        "output.dense": (dim, inner),
-    }
-    norms = ["embeddings.LayerNorm"]
-    for layer in range(numbers["num_hidden_layers"]):
-        of = f"encoder.layer.{layer}."
-        norms += [f"{of}attention.output.LayerNorm", f"{of}output.LayerNorm"]
-        for name, shape in maps.items():
-            shapes |= {f"{of}{name}.weight": shape, f"{of}{name}.bias": shape[:1]}
-    return shapes | {f"{norm}.{leaf}": (dim,) for norm in norms for leaf in ("weight", "bias")}
+    layers = number_of_layers(foreign, rf"{re.escape(prefix)}encoder\.layer\.(\d+)\.")
+    maps = [f"attention.self.{name}" for name in _QKV]
+    maps += ["attention.output.dense", "intermediate.dense", "output.dense"]
+    maps += ["attention.output.LayerNorm", "output.LayerNorm"]
+    parts = [f"encoder.layer.{layer}.{name}" for layer in range(max(1, layers)) for name in maps]
+    expected = [_WORDS, _POSITIONS, _TEXTS]
+    expected += [f"{part}.{leaf}" for part in ("embeddings.LayerNorm", *parts) for leaf in ("weight", "bias")]
+    if missing := [name for name in expected if f"{prefix}{name}" not in stored]:
+        raise ModelError(f"{path}: is no encoder of this kind: {missing[0]} is missing")
+    return {name: stored[f"{prefix}{name}"] for name in expected}, layers
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""Files that `deepwire export --format huggingface-code` lays beside the weights; they import deepwire."""
