@@ -39,8 +39,6 @@ import deepwire
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import load_model
 from deepwire.convert.ctranslate2 import save_spec, transformer_spec
-from deepwire.convert.ctranslate2_arrays import arrays_of
-from deepwire.convert.ctranslate2_arrays import settings_of as settings_of_transformer
 from deepwire.data.vocabulary import EOS, UNK
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_inputs import batches_by_length, map_batches, pad_batch
@@ -215,7 +213,7 @@ def chosen(
 
 def hand_over(model: TranslationModel, folder: Path) -> None:
     """The model in the format of CTranslate2, which is given ids: its words are the numbers of ours."""
-    spec = transformer_spec(settings_of_transformer(model), arrays_of(model))
+    spec = transformer_spec(model)
     special = ["<pad>", "<s>", "</s>", "<unk>"]  # as CTranslate2 calls PAD, BOS, EOS and UNK
     sizes = (model.source_vocabulary, model.target_vocabulary)
     folder.mkdir()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 import torch
 
-from deepwire.convert.ctranslate2_arrays import arrays_of
+from deepwire.convert.ctranslate2 import arrays_of
 from deepwire.errors import ModelError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
@@ -68,20 +68,3 @@ def test_what_ctranslate2_does_not_compute_is_refused_by_name(
 ) -> None:
     with pytest.raises(ModelError, match=named.replace(".", r"\.")):
         arrays_of(model_of({"type": "pre_norm"}, **settings))
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"encoder": {"mixer": {"type": "self_attention", "relative": 4}}}, "it adds no positions to words"),
-        ({"encoder": {"layers": 2, "connection": "depth_lstm"}}, "use connection: pre_norm"),
-        ({"activation": "glu"}, "use relu, gelu"),
-        ({"qk_norm": True}, "it computes Transformers"),
-    ],
-)
-def test_the_hint_says_what_to_use_instead(settings: dict[str, object], said: str) -> None:
-    with pytest.raises(ModelError) as refused:
-        arrays_of(model_of({"type": "pre_norm"}, **settings))
-    assert refused.value.hint is not None
-    assert refused.value.hint.startswith(said)
-    assert refused.value.hint.endswith("--format onnx exports every model")

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from deepwire.convert.ctranslate2 import save_spec, transformer_spec
-from deepwire.convert.ctranslate2_arrays import arrays_of, settings_of
 from deepwire.model.connections.scaled_post_norm import BranchNorm
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import SIZE, small_model
@@ -43,7 +42,7 @@ def relative(sides: str, connection: str = "pre_norm", **settings: object) -> di
 
 def scores_of(model: TranslationModel, folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
     """Of the words of a translation, by both programs."""
-    spec = transformer_spec(settings_of(model), arrays_of(model))
+    spec = transformer_spec(model)
     spec.config.add_source_eos = True
     save_spec(spec, [PIECES, PIECES], folder)
     translator = ctranslate2.Translator(str(folder), device="cpu")

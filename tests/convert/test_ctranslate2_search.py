@@ -116,7 +116,7 @@ def test_a_beam_that_finds_something_else_is_reported(
 
 
 @pytest.mark.parametrize("key_heads", [4, 2])
-@pytest.mark.parametrize("alignment", [{}, {"layer": 1}, {"layer": 3, "head": 2}, {"head": 4}], ids=str)
+@pytest.mark.parametrize("alignment", [{}, {"layer": 1}], ids=str)
 def test_it_aligns_by_the_same_attention(
     alignment: dict[str, int], key_heads: int, words: Vocabularies, multi30k: Text, tmp_path: Path
 ) -> None:
@@ -134,8 +134,7 @@ def test_it_aligns_by_the_same_attention(
             torch.tensor([[*ids, EOS]]), torch.tensor([[BOS, *target[:-1]]])
         )
     layer = alignment.get("layer", 2) - 1
-    head = alignment.get("head")
-    expected = weights[layer][0].mean(0) if head is None else weights[layer][0, head - 1]
+    expected = weights[layer][0].mean(0)
     # It leaves out the column of EOS.
     torch.testing.assert_close(torch.tensor(result.attention[0]), expected[:, :-1], atol=1e-5, rtol=1e-4)
 

@@ -207,11 +207,11 @@ def changed(name: str, drop: tuple[str, ...] = (), **more: Tensor) -> dict[str, 
     [
         (
             lambda: changed("fairseq_postnorm", ("decoder.layers.2.fc2.bias",)),
-            "finds no value for 1 of its parameters .decoder.feed_forwards.2.output.bias.",
+            "decoder.feed_forwards.2.output.bias has no value",
         ),
         (
             lambda: changed("fairseq_postnorm", encoder__adapter__weight=torch.ones(2)),
-            "has no place for 1 of the checkpoint's tensors .encoder.adapter.weight.",
+            "encoder.adapter.weight has no place",
         ),
         (
             lambda: changed(
@@ -229,7 +229,7 @@ def changed(name: str, drop: tuple[str, ...] = (), **more: Tensor) -> dict[str, 
         ),
         (
             lambda: changed("fairseq_postnorm", encoder__layers__7__fc1__bias=torch.ones(64)),
-            "finds no value for",
+            "has no value",
         ),
         (
             lambda: changed("fairseq_postnorm", encoder__embed_tokens__weight=torch.ones(50, 32)),
@@ -259,10 +259,6 @@ def test_weights_that_should_be_constant(vocabularies: Vocabularies) -> None:
         ({"enc_calculate_num": 2}, "enc_calculate_num=2"),
         ({"encoder_history_type": "gru"}, "encoder_history_type=gru"),
         ({"arch": "lightconv_wmt_en_de"}, "arch=lightconv_wmt_en_de, which the importer does not know"),
-        ({"encoder_layers": 3}, "was made with encoder_layers=3, but its tensors have 4"),
-        ({"decoder_layers": 9}, "was made with decoder_layers=9, but its tensors have 3"),
-        ({"decoder_ffn_embed_dim": 65}, "was made with decoder_ffn_embed_dim=65, but its tensors have 64"),
-        ({"encoder_normalize_before": False}, "encoder_normalize_before=False, but its tensors have True"),
         ({"cross_self_attention": True}, "cross_self_attention=True"),
     ],
 )

@@ -142,7 +142,7 @@ class _Sample:
         self.sources = [self._pieces(ids) if self.writes else source.pieces(ids) for ids in self.read]
         limit = {"max_length_ratio": 0.0, "max_length_extra": _CONTINUATION if self.writes else _MAX_TARGET}
         self.beam = with_settings(self.stored, {**_PLAIN, **limit, "beam": 4})
-        self.greedy = with_settings(self.beam, {"beam": 1, "length_penalty": 0.0})
+        self.greedy = with_settings(self.beam, {"beam": 1, "length_penalty": 0.0, "min_length": 1})
         self.languages = languages_of(model)
         self.into = LanguageSelector(self.languages, model.vocabularies, lambda _: None).select(language)
 

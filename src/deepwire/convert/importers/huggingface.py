@@ -60,7 +60,8 @@ class HuggingFaceImporter(FairseqImporter):
 
     def own_vocabularies(self, foreign: ForeignCheckpoint) -> Vocabularies | None:
         """The vocabularies of the tokenizer in the folder."""
-        return _Folder.open(foreign.path.parent).vocabularies(_sizes(foreign.path, foreign.tensors))
+        source, target = (int(str(foreign.settings[f"{side}_entries"])) for side in SIDES)
+        return _Folder.open(foreign.path.parent).vocabularies(source, target)
 
     def architecture(self, foreign: ForeignCheckpoint) -> Architecture:
         """As fairseq's, and settings that fairseq does not have."""
@@ -125,9 +126,11 @@ class _Folder:
     def checkpoint(self) -> ForeignCheckpoint:
         """Tensors by fairseq's names, in its order of channels and ours of ids."""
         file, tensors = self._tensors()
+        sizes = _sizes(file, tensors)
         settings: dict[str, object] = {
             "activation_fn": _ACTIVATIONS[str(self.config["activation_function"])],
             "no_scale_embedding": self.config.get("scale_embedding") is not True,
+            **{f"{side}_entries": entries for side, entries in sizes.items()},
         }
         settings |= {name: self.config[name] for name in _SAME if name in self.config}
         settings |= {
@@ -135,7 +138,7 @@ class _Folder:
             for name in ("source_lang", "target_lang")
             if self.tokenizer.get(name)
         }
-        return ForeignCheckpoint(file, self._in_our_order(file, tensors), settings)
+        return ForeignCheckpoint(file, self._in_our_order(file, tensors, sizes), settings)
 
     def _symbol(self, name: str, usual: int | None = None) -> int:
         value = self.generation.get(f"{name}_token_id")
@@ -178,12 +181,12 @@ class _Folder:
             raise ModelError(f"{self.path}: symbols have the numbers {symbols}, of {size} entries")
         return torch.tensor([*symbols, *(number for number in range(size) if number not in symbols)])
 
-    def vocabularies(self, sizes: Mapping[str, int]) -> Vocabularies:
+    def vocabularies(self, source: int, target: int) -> Vocabularies:
         sides = [
             PieceTableVocabulary(read_regular(model), self._ordered(table, size), str(model))
-            for model, table, size in zip(self.models(), self.tables, sizes.values(), strict=True)
+            for model, table, size in zip(self.models(), self.tables, (source, target), strict=True)
         ]
-        joint = self.tables[0] == self.tables[1] and sizes["encoder"] == sizes["decoder"]
+        joint = self.tables[0] == self.tables[1] and source == target
         same = joint and sides[0].model == sides[1].model
         return Vocabularies(sides[0], sides[0] if same else sides[1], joint, "piece_table")
 
@@ -244,8 +247,9 @@ class _Folder:
             tensors[_BIAS] = bias.flatten()
         return files[0], tensors
 
-    def _in_our_order(self, file: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        sizes = _sizes(file, tensors)
+    def _in_our_order(
+        self, file: Path, tensors: dict[str, Tensor], sizes: Mapping[str, int]
+    ) -> dict[str, Tensor]:
         bias = tensors.pop(_BIAS, torch.zeros(sizes["decoder"])).float()
         if bias.numel() != sizes["decoder"]:
             raise ModelError(f"{file}: final_logits_bias has {bias.numel()} numbers for the vocabulary")
