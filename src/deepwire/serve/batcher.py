@@ -351,15 +351,23 @@ class Batcher:
     def _next(self) -> Sequence[Waiting]:
         """The texts to translate now; none when there is no more to do."""
         with self._changed:
-            while not (self._queue or self._closed):
-                self._changed.wait()
-                self._changed.wait_for(lambda: self._closed, _WAIT)  # and what waited may be dropped
-            if not self._queue:
-                return ()
-            search = self._queue.first_search()
-            batch = self._queue.take(search.model.budget(search))
-            self._in_work = len(batch)
-            return batch
+            while True:
+                self._changed.wait_for(lambda: bool(self._queue) or self._closed)
+                if not self._queue:
+                    return ()
+                self._changed.wait_for(self._is_enough, _WAIT)
+                if self._queue:  # what waited may be dropped
+                    batch = self._queue.take(self._room())
+                    self._in_work = len(batch)
+                    return batch
+
+    def _is_enough(self) -> bool:
+        return self._closed or not self._queue or self._queue.cost >= self._room()
+
+    def _room(self) -> int:
+        """Subwords that are worth translating with the text whose turn it is."""
+        search = self._queue.first_search()
+        return search.model.budget(search)
 
     def _translate(self, batch: Sequence[Waiting]) -> None:
         """Translate a batch; if the model fails on it, each half, so that only what it fails on is lost."""
