@@ -444,11 +444,12 @@ class WordAlignments:
     """The alignments of some corpora, in step with the pairs that are kept; corpora may have none."""
 
     def __init__(self, corpora: Sequence[CorpusConfig]) -> None:
-        self._files = {
-            number: _AlignmentFile(corpus)
-            for number, corpus in enumerate(corpora)
-            if corpus.alignments is not None
+        paths = {
+            number: each.alignments for number, each in enumerate(corpora) if each.alignments is not None
         }
+        self._names = {number: display(path) for number, path in paths.items()}
+        self._lines = {number: iter(read_lines(path)) for number, path in paths.items()}
+        self._read = dict.fromkeys(paths, 0)
 
     def of(self, pairs: PairBlock) -> Links:
         """The links of the next pairs of a corpus.
@@ -456,57 +457,35 @@ class WordAlignments:
         Raises:
             DataError: A line is no alignment, or of words that the pair has not, or is missing.
         """
-        file = self._files.get(pairs.corpus)
-        if file is None:
+        if pairs.corpus not in self._lines:
             return Links(np.zeros(0, np.int64), np.zeros(len(pairs), np.int64))
-        sides = pairs.source.strings(), pairs.target.strings()
-        links = [
-            file.links(number, (len(source.split()), len(target.split())))
-            for number, source, target in zip(pairs.numbers.tolist(), *sides, strict=True)
-        ]
+        links = [self._of_pair(pair) for pair in pairs]
         sizes = np.fromiter(map(len, links), np.int64, len(links))
         flat = np.array([each for alignment in links for link in alignment for each in link], np.int64)
         return Links(flat, sizes)
 
+    def _of_pair(self, pair: Pair) -> list[tuple[int, int]]:
+        """The links of a pair, sorted."""
+        skipped = pair.line - self._read[pair.corpus] - 1
+        line = str(next(islice(self._lines[pair.corpus], skipped, None), "missing"))
+        self._read[pair.corpus], where = pair.line, f"{self._names[pair.corpus]}:{pair.line}"
+        if not _ALIGNMENT.fullmatch(line):
+            raise DataError(f"{where}: no alignment: {line.strip()[:40]!r}", _FORM_HINT)
+        words = [min(len(side.split()), _MAX_WORDS) for side in (pair.source, pair.target)]
+        links = sorted({(int(source), int(target)) for source, target in _LINK.findall(line)})
+        for source, target in links:
+            if source >= words[0] or target >= words[1]:
+                said = f"{source}-{target}, but the pair has {words[0]} and {words[1]} words"
+                raise DataError(f"{where}: {said}", _FORM_HINT)
+        return links
+
     def finish(self, lines: Sequence[int]) -> None:
         """Raises a DataError where a file has more or fewer lines than the text of its corpus."""
-        for number, file in self._files.items():
-            file.require_lines(lines[number])
-
-
-class _AlignmentFile:
-    def __init__(self, corpus: CorpusConfig) -> None:
-        assert corpus.alignments is not None
-        self._name, self._read = display(corpus.alignments), 0
-        self._lines: Iterator[object] = iter(read_lines(corpus.alignments))
-
-    def links(self, number: int, words: tuple[int, int]) -> list[tuple[int, int]]:
-        """The links of a line, sorted; both sides have so many words."""
-        line = ""
-        while self._read < number:
-            following = next(self._lines, None)
-            if following is None:
-                raise DataError(
-                    f"{self._name}: {self._read} lines, and the text has line {number}", _FORM_HINT
-                )
-            self._read, line = self._read + 1, str(following)
-            if not _ALIGNMENT.fullmatch(line):
-                bad = next((part for part in line.split() if not _LINK.fullmatch(part)), line.strip())
-                raise DataError(f"{self._name}:{self._read}: no alignment: {bad[:40]!r}", _FORM_HINT)
-        links = {(int(source), int(target)) for source, target in _LINK.findall(line)}
-        for source, target in links:
-            if source >= min(words[0], _MAX_WORDS) or target >= min(words[1], _MAX_WORDS):
-                raise DataError(
-                    f"{self._name}:{number}: {source}-{target}, but the pair has {words[0]} and {words[1]} "
-                    "words",
-                    _FORM_HINT,
-                )
-        return sorted(links)
-
-    def require_lines(self, wanted: int) -> None:
-        have = self._read + sum(1 for _ in self._lines)
-        if have != wanted:
-            raise DataError(f"{self._name}: {have} lines, but the text has {wanted}", _FORM_HINT)
+        for number, rest in self._lines.items():
+            have = self._read[number] + sum(1 for _ in rest)
+            if have != lines[number]:
+                name = self._names[number]
+                raise DataError(f"{name}: {have} lines, but the text has {lines[number]}", _FORM_HINT)
 
 
 class Checked(NamedTuple):
