@@ -1,4 +1,4 @@
-"""What each connection, aggregation and part costs beside post-norm, at 6+6 layers of d 512.
+"""The cost of each connection, aggregation and part beside post-norm, at 6+6 layers of d 512.
 
     python benchmarks/connections.py [--only hyper-2 ...] [--rounds 3]
 

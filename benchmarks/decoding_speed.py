@@ -60,7 +60,7 @@ UNLIKELY = -1000.0
 
 
 class Job(TypedDict):
-    """What a round of any toolkit is told; deepwire reads `origin`, CTranslate2 `model`."""
+    """The task of a round of any toolkit; deepwire reads `origin`, CTranslate2 `model`."""
 
     origin: dict[str, str | int | list[str]]
     model: str
@@ -157,7 +157,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> tuple[TranslationModel
 
 
 def origin_of(options: argparse.Namespace) -> dict[str, str | int | list[str]]:
-    """What the model is, as it was asked for."""
+    """The model as it was asked for."""
     if options.model is not None:
         return {"name": options.model}
     return {"recipe": options.recipe, "set": options.set, "vocabulary": options.vocabulary_size}
@@ -390,7 +390,7 @@ def write_results(
 
 
 def in_words(origin: Mapping[str, str | int | list[str]]) -> str:
-    """What the model is."""
+    """A model in words."""
     match origin:
         case {"recipe": str(recipe), "set": list(changes), "vocabulary": int(words)}:
             return f"{' '.join([recipe, *changes])}, {words:,} subwords, random weights"

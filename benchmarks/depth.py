@@ -94,13 +94,13 @@ def arguments() -> argparse.Namespace:
 
 
 def conditions(options: argparse.Namespace) -> dict[str, Any]:
-    """What must be equal for two measurements to stand in one table."""
+    """Everything that must be equal for two measurements to stand in one table."""
     free = ("json", "only", "equal_depth")
     return {name: value for name, value in vars(options).items() if name not in free}
 
 
 def earlier(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """What the file holds already, by name."""
+    """The results that the file holds already, by name."""
     if options.json is None or not options.json.exists():
         return {}
     record = json.loads(options.json.read_text())

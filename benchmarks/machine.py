@@ -1,4 +1,4 @@
-"""What this machine can do: the rates that any training speed here has to be read against.
+"""Rates of this machine, against which any training speed here has to be read.
 
     python benchmarks/machine.py [--json FILE] [--threads N]
 
@@ -77,7 +77,7 @@ def description() -> dict[str, object]:
 
 
 def result_name(*parts: str | None) -> str:
-    """What the files of a result are called, without the date.
+    """The name of the files of a result, without the date.
 
     A CPU that multiplies bfloat16 fast does other things than others: its results have places of their own.
     """

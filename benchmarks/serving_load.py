@@ -37,7 +37,7 @@ HEAD = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicatio
 
 @dataclass
 class Seen:
-    """What the clients of a test have seen."""
+    """The answers that the clients of a test have seen."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)

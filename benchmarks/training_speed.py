@@ -56,7 +56,7 @@ MEMORY_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Limit:
-    """What bounds every toolkit: the products that the model needs, at the rate of the fastest one here."""
+    """The bound of every toolkit: the products that the model needs, at the rate of the fastest one here."""
 
     operations_per_token: float
     operations_per_second: float
@@ -219,7 +219,7 @@ def one_round(toolkit: Toolkit, folder: Path, number: int, options: argparse.Nam
 
 @dataclass
 class Watch:
-    """What was seen of a run from outside: CPU seconds when each line of the log came, status, memory."""
+    """A run seen from outside: CPU seconds when each line of the log came, status, memory."""
 
     cpu: dict[int, float] = field(default_factory=dict)
     status: int = 0

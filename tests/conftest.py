@@ -50,7 +50,6 @@ def _fsync_without_waiting(fd: Any) -> None:
 LONG = (
     "test_export_torch.py",
     "test_several_processes.py",
-    "test_cost.py",
     "test_prepared.py",
     "test_export_onnx.py",
     "test_analyze_command.py",
@@ -59,7 +58,6 @@ LONG = (
     "test_product.py",
     "test_snippets.py",
     "test_features_in_processes.py",
-    "test_translate_in_processes.py",
     "test_text_to_bleu.py",
 )
 """Files that take more than ten seconds, most of them with few tests."""
@@ -81,7 +79,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now stays: no collection has to look at it again, nor in forked processes."""
+    """Keep all that is imported by now: no collection has to look at it again, nor in forked processes."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)  # what tests import later is not looked at every moment either

@@ -319,7 +319,7 @@ def test_a_name_of_two_packages_is_not_guessed(tmp_path: Path) -> None:
 
 
 def test_a_model_keeps_the_package_that_it_was_made_with(rival: Path) -> None:
-    """Of two that have the name."""
+    """The first of two that have the name."""
     assert place_of(load_model(rival).model.config.encoder.connection) == PLACE
 
 

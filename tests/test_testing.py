@@ -24,7 +24,7 @@ from deepwire.testing import (
     check_mixer,
 )
 
-Fault = Literal["none", "future", "unused", "memory", "batch", "extra"]
+Fault = Literal["none", "future", "unused", "memory", "batch"]
 
 
 class FaultyConfig(PreNormConfig):
@@ -35,11 +35,11 @@ class FaultyConfig(PreNormConfig):
 
     def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return (Remembering if self.fault == "extra" else Faulty)(self, spec)
+        return Faulty(self, spec)
 
 
 class Faulty(PreNorm):
-    """What each fault does is in `write`."""
+    """A connection with a fault, whose effect is in `write`."""
 
     def __init__(self, config: FaultyConfig, spec: StackSpec) -> None:
         super().__init__(config, spec)
@@ -61,14 +61,6 @@ class Faulty(PreNorm):
         return (x,)
 
 
-class Remembering(Faulty):
-    """It keeps something that is no tensor."""
-
-    def get_extra_state(self) -> int:
-        """What torch would save beside tensors."""
-        return self.passes
-
-
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -76,7 +68,6 @@ class Remembering(Faulty):
         ("unused", r"connection\.spare\.weight has no gradient"),
         ("batch", "padding changes row"),
         ("memory", "padding changes row"),
-        ("extra", "encoder.connection faulty: Remembering has extra state, which is not saved"),
     ],
 )
 def test_a_wrong_connection_is_found(fault: Fault, message: str) -> None:
@@ -89,20 +80,6 @@ def test_a_right_connection_passes() -> None:
     check_connection(FaultyConfig())
     assert FaultyConfig not in ConnectionSection.members()  # what is checked is not known afterwards
     check_connection({"type": "pre_norm", "final_norm": False}, {"decoder": {"mixer": "average_attention"}})
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (3, "model: must be a mapping, not int"),
-        ({"encoder": 3}, "model.encoder: must be a mapping, not int"),
-        ({"decoder": None}, "model.decoder: must be a mapping, not NoneType"),
-    ],
-)
-def test_settings_of_the_model_that_are_none_are_refused(model, message) -> None:
-    for check, settings in ((check_connection, "rezero"), (check_initialization, "xavier")):
-        with pytest.raises(UsageError, match=f"^{message}$"):
-            check(settings, model)
 
 
 class ForgetfulConfig(SelfAttentionConfig):

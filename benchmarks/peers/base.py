@@ -1,4 +1,4 @@
-"""What the comparisons need of a toolkit: its configuration, its commands, its log, its translations."""
+"""A toolkit as the comparisons need it: its configuration, its commands, its log, its translations."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def with_breakable_names(text: str) -> str:
 
 
 def with_deep_lists(text: str) -> str:
-    """What belongs to a numbered item is indented by four, as this reader of Markdown wants; others want three."""
+    """Indent lines of a numbered item by four, as this reader of Markdown wants; others want three."""
     lines, within = [], False
     for line in text.split("\n"):
         within = bool(re.match(r"\d+\. ", line)) or (within and (not line or line.startswith("   ")))

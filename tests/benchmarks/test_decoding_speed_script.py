@@ -26,7 +26,7 @@ def model_of_words() -> TranslationModel:
 
 
 def test_a_model_is_handed_over(monkeypatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What the peer's script translates in its environment with what is written here."""
+    """The peer's script translates the model that is written here."""
     model = model_of_words()
     decoding_speed.end_late(model)
     decoding_speed.hand_over(model, tmp_path / "exported")
@@ -62,7 +62,7 @@ def test_the_script_writes_a_table_of_every_setting(monkeypatch, tmp_path: Path)
 
 
 def test_every_format_that_pays_here_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    """What the script starts in a process of its own for each format, in this one."""
+    """The work of the processes that the script starts for each format, in this one."""
     first, *others = decoding_speed.formats()
     assert first == "fp32"
     small = ("d_model=16", "heads=2", "feed_forward=16", "encoder.layers=1", "decoder.layers=1")

@@ -25,7 +25,7 @@ def run(monkeypatch, *options: str) -> None:
 
 
 def test_a_measurement_continues_where_it_ended(monkeypatch, tmp_path: Path, shallow) -> None:
-    """What the file holds is not trained again; each kind of system begins in its own way."""
+    """Systems that the file holds are not trained again; each kind of system begins in its own way."""
     figures = tmp_path / "depth.json"
     names = ["24-24 pre-norm", "24-24 DeepNorm"]
     run(monkeypatch, "--only", names[0], "--json", str(figures))

@@ -1,4 +1,4 @@
-"""What the adapters of other toolkits read from logs and write into settings."""
+"""Adapters of other toolkits: reading logs and writing settings."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def links(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link to a heading of the page may say behind `#`."""
+    """The anchors of the headings of a page, as links have them behind `#`."""
     taken: dict[str, int] = {}
     made: set[str] = set()
     for heading in re.findall(r"^#{1,6} (.+)$", without_code(page.read_text(encoding="utf-8")), re.MULTILINE):

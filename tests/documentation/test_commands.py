@@ -23,7 +23,7 @@ _OPEN = ("...", "…")
 
 
 def commands(page: Path) -> list[str]:
-    """What follows `deepwire` in the page's blocks of code, up to a pipe, redirection or comment."""
+    """The words behind `deepwire` in the page's blocks of code, up to a pipe, redirection or comment."""
     found = []
     for block in blocks(page):
         text = block.text.replace("\\\n", " ")

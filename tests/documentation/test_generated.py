@@ -1,4 +1,4 @@
-"""What scripts make of the program and of stored results: figures, and the reference."""
+"""Pages and figures that scripts make of the program and of stored results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What README and the site show runs as it stands, in order, on tiny text: shell, Python, run files."""
+"""The code of README and of the site runs as it stands, in order, on tiny text: shell, Python, run files."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def run_files(folder: Path) -> None:
 
 
 def texts(folder: Path) -> None:
-    """What the pages give to commands, made of a little text."""
+    """The files that pages give to commands, made of a little text."""
     for place in ("", "corpus", "multi30k", "examples/multi30k"):
         (folder / place).mkdir(parents=True, exist_ok=True)
         for names, count in {

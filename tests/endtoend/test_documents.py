@@ -36,7 +36,7 @@ PRONOUNS = {"a": "A", "b": "B", "c": "C"}
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What `x` is in a line, only the line in front of it says: `a` makes it `A`."""
+    """Only the line in front says what `x` is in a line: `a` makes it `A`."""
     generator = random.Random(1)
     for name, count in (("train", 200), ("valid", 8)):
         source, target = [], []

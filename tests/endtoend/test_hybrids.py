@@ -56,7 +56,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, multi30k: Mapping[str, Seq
 
 
 def entries(run: Path) -> list[tuple[object, ...]]:
-    """What the run has logged of losses and scores."""
+    """The losses and scores that the run has logged."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [(line["kind"], line.get("update"), line.get("nll"), line.get("bleu")) for line in lines]
 

@@ -48,7 +48,7 @@ DIRECTIONS = ["en-de", "de-en", "en-qaa", "qaa-en"]
 
 
 class Result(NamedTuple):
-    """What a command left."""
+    """The exit code and output of a command."""
 
     returncode: int
     stdout: str

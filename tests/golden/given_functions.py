@@ -30,7 +30,7 @@ class GivenFunction(nn.Module):
         self.W2, self.b2 = nn.Parameter(torch.empty(DIM, 32)), nn.Parameter(torch.empty(DIM))
 
     def forward(self, x: Tensor, *_: object) -> Tensor:
-        """Of `[B, T, d]`."""
+        """The function of `[B, T, d]`."""
         inner = functional.gelu(functional.linear(x, self.W1, self.b1))
         return functional.linear(inner, self.W2, self.b2)
 
@@ -144,5 +144,5 @@ def nothing_from(side: Side, layers: int) -> Context:
 
 
 def below(golden: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """What is called so, by the rest of its name."""
+    """The tensors with this prefix, by the rest of their names."""
     return {name.removeprefix(prefix): value for name, value in golden.items() if name.startswith(prefix)}

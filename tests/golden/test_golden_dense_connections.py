@@ -139,7 +139,7 @@ class GivenAttention(SideMixer):
         self.W_q, self.W_k, self.W_v, self.W_o = (nn.Parameter(torch.empty(DIM, DIM)) for _ in range(4))
 
     def forward_beside(self, x: Tensor, side: SideState, context: Context) -> tuple[Tensor, SideState]:
-        """Of one vector each; all of one in the lowest layer."""
+        """Reads one vector each; all of one in the lowest layer."""
         return self.mix(x, *(side or (x, x))), side
 
     def init_state(self, rows: int, like: Tensor) -> State:

@@ -23,7 +23,7 @@ from deepwire.model.stack_spec import Side
 
 
 class Golden(NamedTuple):
-    """What a case is made of: the connection, the side, and its layers."""
+    """A case: the connection, the side, and its layers."""
 
     connection: Mapping[str, object]
     side: Side

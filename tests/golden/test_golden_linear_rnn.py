@@ -49,7 +49,7 @@ def case(request: pytest.FixtureRequest) -> tuple[str, LinearRNN, dict[str, Tens
 
 
 def test_outputs_and_gradients(case: tuple[str, LinearRNN, dict[str, Tensor]]) -> None:
-    """What the mixer makes of whole sequences; SSRU also with its residual and norm, as one loss has both."""
+    """Whole sequences; SSRU also with its residual and norm, as one loss has both."""
     name, mixer, golden = case
     x = golden["in.x"].clone().requires_grad_()
     output = mixer(x, Context())

@@ -34,7 +34,7 @@ NESTED = {"pq": "packing.query", "pc": "packing.key_value", "q": "query", "c": "
 
 
 def spec_of(side: Side, heads: int) -> StackSpec:
-    """Of stacks whose sequence has three rows."""
+    """The spec of stacks whose sequence has three rows."""
     settings = {"d_model": 16, "heads": heads, "dropout": 0.0, "bias": {"attention": True}}
     return replace(ModelConfig.model_validate(settings).specs()[side], layers=1)
 

@@ -186,7 +186,7 @@ class FairseqModel(GoldenModel):
         return Batch(source, target, wanted, wanted != 1)
 
     def log_probs(self) -> Tensor:
-        """Of the mixture where the model has one."""
+        """The mixture's, where the model has one."""
         mixture = self.golden.tensors.get("out/mixture_logprob")
         return self.golden["out/logits"].log_softmax(-1) if mixture is None else mixture
 

@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def words_of(model: Path) -> list[str]:
-    """What the model calls each id of a source."""
+    """The word of the model for each id of a source."""
     names = (model / name for name in ("shared_vocabulary.json", "source_vocabulary.json"))
     return json.loads(next(name for name in names if name.exists()).read_text())
 
