@@ -146,7 +146,7 @@ def test_a_browser_shows_the_page_of_every_analysis(
 def test_a_model_that_is_not_there_is_found_before_the_others_are_measured(
     analyze: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deepwire.cli.analyses.options.open_scorers", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr("deepwire.cli.analyses.internals.open_scorers", lambda *_: pytest.fail("measured"))
     code, _, errors = analyze("depth", "run", "nope")
     assert code == 4
     assert "nope" in errors

@@ -10,8 +10,16 @@ from collections.abc import Callable
 
 import typer
 
-from deepwire.cli.analyses.internals import gates, gradients, report, signal, weights
-from deepwire.cli.analyses.layers import depth, linearise, similarity
+from deepwire.cli.analyses.internals import (
+    depth,
+    gates,
+    gradients,
+    linearise,
+    report,
+    signal,
+    similarity,
+    weights,
+)
 from deepwire.cli.analyses.speed import speed
 from deepwire.cli.analyses.translations import agreement, alignment, compare, length
 
