@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -198,12 +197,6 @@ def test_a_place_in_a_run_file_is_imported(tmp_path: Path) -> None:
     ("place", "message"),
     [
         ("no_such_package.Thing", "no_such_package cannot be imported: No module named"),
-        ("deepwire_example.highway.Nothing", "deepwire_example.highway has no Nothing"),
-        (
-            "deepwire_example.causal_convolution.CausalConvolutionConfig",
-            "CausalConvolutionConfig is no connection: that is a whole ConnectionSection",
-        ),
-        ("deepwire.model.connections.residual.PreNormConfig", "needs a type of its own"),
         ("os.path", "os.path is no connection"),
     ],
 )
@@ -294,9 +287,10 @@ def test_optimizer_and_schedule_train_a_model_that_needs_neither(
     assert main(["translate", "run", "--input", "text"]) == 0
 
 
-@pytest.fixture
-def rival(stored: Path, install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The stored model, where another package has a connection of the same name."""
+def test_a_name_of_two_packages_is_not_guessed(
+    stored: Path, install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run file must say which; a model keeps the package that it was made with."""
     (tmp_path / "deepwire_rival.py").write_text(
         "from typing import Literal\n"
         "from deepwire.model.connections.residual import PreNormConfig\n"
@@ -305,22 +299,12 @@ def rival(stored: Path, install: Install, tmp_path: Path, monkeypatch: pytest.Mo
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     install(package="deepwire_rival", **{"connection.highway": "deepwire_rival:OtherConfig"})
-    return stored
-
-
-@pytest.mark.usefixtures("rival")
-def test_a_name_of_two_packages_is_not_guessed(tmp_path: Path) -> None:
-    assert refusal(run_file(tmp_path, "highway")).endswith(
-        "connection highway: both deepwire_example.highway.HighwayConfig and deepwire_rival.OtherConfig "
-        "have this name; write the one that you mean"
+    assert "both deepwire_example.highway.HighwayConfig and deepwire_rival" in refusal(
+        run_file(tmp_path, "highway")
     )
     loaded = load_run_file(run_file(tmp_path, PLACE), trusted=True)
     assert loaded.config.model.encoder.connection.type == PLACE
-
-
-def test_a_model_keeps_the_package_that_it_was_made_with(rival: Path) -> None:
-    """The first of two that have the name."""
-    assert place_of(load_model(rival).model.config.encoder.connection) == PLACE
+    assert place_of(load_model(stored).model.config.encoder.connection) == PLACE
 
 
 def test_registration() -> None:
@@ -353,37 +337,23 @@ def test_what_cannot_be_registered() -> None:
         deepwire.register_metric("my metric", ChrfMetric)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("x = 1\nraise ValueError('boom')\n", "ValueError: boom ({}:2)"),
-        ("import sys\n\nsys.exit(3)\n", "SystemExit: 3 ({}:3)"),
-        ("def f(:\n", "SyntaxError: invalid syntax (deepwire_broken.py, line 1)"),
-    ],
-)
-def test_a_plugin_that_fails_says_where(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
-) -> None:
-    (tmp_path / "deepwire_broken.py").write_text(text)
+def test_a_plugin_that_fails_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "deepwire_broken.py").write_text("x = 1\nraise ValueError('boom')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    why = f"deepwire_broken cannot be imported: {reason.format(tmp_path / 'deepwire_broken.py')}"
-    with pytest.raises(UsageError, match=re.escape(why)):
+    why = rf"deepwire_broken cannot be imported: ValueError: boom \({tmp_path}/deepwire_broken.py:2\)"
+    with pytest.raises(UsageError, match=why):
         plugins.use("deepwire_broken")
-    assert refusal(run_file(tmp_path, "deepwire_broken.Thing")).endswith(why)
 
 
 class LookingConfig(PreNormConfig):
     """A connection that looks at values while it is built."""
 
     type: Literal["looking"] = "looking"  # type: ignore[assignment]
-    mistaken: bool = False
 
     def build(self, spec: StackSpec) -> Connection:
         part = PreNorm(self, spec)
         part.turn = parametrizations.orthogonal(nn.Linear(spec.dim, spec.dim))
         part.scale = torch.linspace(0, 1, spec.dim).max().item()  # type: ignore[assignment]
-        if self.mistaken:
-            raise KeyError("mistaken")
         return part
 
 
@@ -407,9 +377,6 @@ def test_a_part_may_look_at_values_while_it_is_built(tmp_path: Path) -> None:
     shapes = meta_model(model.config, model.source_vocabulary, model.target_vocabulary)
     assert all(value.is_meta for value in shapes.parameters())
     assert [name for name, _ in shapes.named_parameters()] == [name for name, _ in model.named_parameters()]
-    mistaken = LookingConfig(mistaken=True)
-    with pytest.raises(KeyError, match="mistaken"):
-        meta_model(ModelConfig(encoder={"connection": mistaken}), 20, 20)
 
 
 class Hits(Metric):

@@ -252,10 +252,7 @@ def test_a_language_model_refuses_what_is_of_a_source(training: dict[str, object
 @pytest.mark.parametrize(
     ("mapping", "arguments"),
     [
-        ({}, {"model": {"dropout": 0.2}, "seed": 3}),
         ({"model": {"dropout": {"embedding": 0.3}}}, {"model": {"dropout": 0.2}, "run": Path("runs/second")}),
-        ({"training": {"schedule": {"peak": 0.003}}}, {"training": {"schedule": {"type": "cosine"}}}),
-        ({"training": {"schedule": {"peak": 0.003}}}, {"training": {"schedule": "inverse_sqrt"}}),
         ({"training": {"schedule": "noam"}}, {"training": {"schedule": {"warmup": 7}}}),
         ({"training": {"max_updates": 5}}, {"training": {"optimizer": {"type": "adamw", "eps": 1e-7}}}),
     ],

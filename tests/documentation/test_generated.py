@@ -99,12 +99,6 @@ def test_long_names_in_tables_may_be_broken() -> None:
     )
 
 
-def test_what_belongs_to_a_numbered_item_is_indented_by_four() -> None:
-    page = "1. One\n   more:\n\n   ```sh\n   x\n     y\n   ```\n\n2. Two\n\nText\n   text\n"
-    deep = "1. One\n    more:\n\n    ```sh\n    x\n      y\n    ```\n\n2. Two\n\nText\n   text\n"
-    assert stage.with_deep_lists(page) == deep
-
-
 def test_options_are_marked_outside_of_blocks_of_code() -> None:
     page = "Give `--json`, or `a --b`.\n\n```sh\nx `--json`\n```\n\n| `-o` | [`--c`](d.md) |\n"
     assert stage.with_whole_options(page) == (
