@@ -82,6 +82,31 @@ def test_a_sentence_of_a_million_characters_takes_no_time():
     assert max(words(found.texts)) <= 100
 
 
+@pytest.mark.parametrize(
+    "piece", ["「はい。」「いいえ。」", '。"', "」‘「", 'He said "No." And left. ', "(a) b. [c] d! "]
+)
+def test_a_line_with_many_quotation_marks_is_not_given_to_the_rules_as_a_whole(piece, monkeypatch):
+    """Their time grows with the square of the marks: one line could hold a server for hours."""
+    import sentencex
+
+    original, sizes = sentencex.segment, []
+
+    def segment(language, text):
+        sizes.append(sum(text.count(mark) for mark in set(piece) & set('「」‘"()[]')))
+        return original(language, text)
+
+    language = "en" if piece.isascii() else "ja"
+    text = piece * 400
+    expected = SentenceSplitter(language).split(piece * 10).texts
+    monkeypatch.setattr(sentencex, "segment", segment)
+    found = SentenceSplitter(language).split(text)
+    assert max(sizes) <= 128
+    assert len(sizes) > 5
+    assert found.joined(found.texts, language) == text
+    if len(expected) > 1:
+        assert found.texts == expected * 40
+
+
 @pytest.mark.parametrize("piece", ["!-", "?!)", "۔a", "wort ", "'", "!\u0301", "Ein Satz. "])
 def test_a_long_line_is_not_given_to_the_rules_as_a_whole(piece, monkeypatch):
     """Their time grows with the square of the ends of sentences: a line of 150 kB held a server for 24 s."""
