@@ -13,18 +13,7 @@ from deepwire.cli.main import main
 from deepwire.errors import DataError, UsageError
 from deepwire.lab.finding import BarChart, LineChart
 from deepwire.lab.signals import analyse_gradients
-from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
-from deepwire.training.extras import gradient_norms, layers_of
 
-MODEL = {
-    "d_model": 16,
-    "heads": 2,
-    "feed_forward": 32,
-    "dropout": 0.1,
-    "encoder": {"layers": 2, "connection": "depth_lstm", "fusion": {"type": "groups", "size": 1}},
-    "decoder": {"layers": 2, "aggregation": "dlcl"},
-}
 RECORD = "{gradients: 2, depth_weights: 3}"
 CHANGES = [
     "model.encoder={layers: 2, connection: depth_lstm, fusion: {type: groups, size: 1}}",
@@ -72,26 +61,6 @@ def test_recorded_lengths_are_those_of_the_whole_gradient_before_clipping(train:
     assert list(found[0]) == [
         "update", "encoder.1", "encoder.2", "encoder.rest", "decoder.1", "decoder.2", "decoder.rest", "other",
     ]  # fmt: skip
-
-
-def test_a_length_is_that_of_the_parameters_of_the_layer() -> None:
-    torch.manual_seed(1)
-    model = build_model(ModelConfig.model_validate({**MODEL, "dropout": 0.0}), 10, 10)
-    ids = torch.tensor([[3, 4, 5, 2]])
-    model.loss(ids, ids, ids).smoothed.backward()
-    layers = layers_of(model)
-    found = gradient_norms(layers)
-    second = [
-        parameter.grad.flatten()
-        for name, parameter in model.named_parameters()
-        if name.startswith(
-            ("encoder.mixers.1.", "encoder.connection.hiddens.1.", "encoder.connection.norms.0.")
-        )
-    ]
-    assert found["encoder.2"] == pytest.approx(float(torch.cat(second).norm()), rel=1e-5)
-    # Every parameter once.
-    names = [id(parameter) for _, parameters in layers for parameter in parameters]
-    assert sorted(names) == sorted(id(parameter) for parameter in model.parameters())
 
 
 def test_an_interrupted_run_has_every_record_once(train: Trainer) -> None:

@@ -22,7 +22,7 @@ from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError
 from deepwire.evaluation.metric import check_line_counts
 from deepwire.evaluation.texts import read_text, selected_targets
-from deepwire.lab.finding import Cell, Column, Figure, Finding, LineChart, Series, Table, provenance
+from deepwire.lab.finding import Column, Figure, Finding, LineChart, Series, Table, provenance
 from deepwire.lab.subject import model_source
 
 
@@ -168,8 +168,6 @@ def analyse_agreement(
     if len(kinds) > 1:
         tables.append(_by_kind(by_model, contrasts, kinds))
     places = _distances(contrasts)
-    if places:
-        tables.append(_distance_table(by_model, places))
     return Finding(
         analysis="agreement",
         title=f"Contrastive decisions of {', '.join(models)}",
@@ -275,19 +273,6 @@ def _distances(contrasts: Sequence[Contrast]) -> dict[int, list[int]]:
         if contrast.distance is not None:
             places.setdefault(min(contrast.distance, LONGEST + 1), []).append(place)
     return dict(sorted(places.items()))
-
-
-def _distance_table(by_model: Sequence[Decisions], places: Mapping[int, Sequence[int]]) -> Table:
-    columns: list[str | Column] = ["distance [words]", "contrasts"]
-    for decisions in by_model:
-        columns += [Column(name=decisions.model, unit="%", digits=2), "from .1", "to .1"]
-    rows = []
-    for distance, chosen in places.items():
-        cells: list[Cell] = [f">{LONGEST}" if distance > LONGEST else str(distance), len(chosen)]
-        for decisions in by_model:
-            cells += _accuracy(_chosen(decisions, chosen))[2:]
-        rows.append(cells)
-    return Table(title="Accuracy by distance", columns=columns, rows=rows)
 
 
 def _distance_figure(by_model: Sequence[Decisions], places: Mapping[int, Sequence[int]]) -> Figure:

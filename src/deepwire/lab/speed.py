@@ -91,8 +91,7 @@ class MeasuredArchitecture:
         config = self.config
         if depth is not None:
             values = config.model_dump()
-            for side in ("encoder", "decoder"):
-                values[side]["layers"] = depth
+            values["encoder"]["layers"] = values["decoder"]["layers"] = depth
             try:
                 config = ModelConfig.model_validate(values)
             except ValueError as error:
@@ -113,7 +112,6 @@ class Speed:
     """
 
     subject: str
-    mode: Mode
     workload: Workload
     seconds: float
     memory: int | None
@@ -162,10 +160,10 @@ def sweep(
         for subject in subjects:
             batch = _random_batch(workload, subject, device)
             model = subject.build(workload.depth, device)
-            training = mode == "training"
-            works.append(
-                _training(model, batch, policy) if training else _decoding(model, batch[0], workload, formats)
-            )
+            if mode == "training":
+                works.append(_training(model, batch, policy))
+            else:
+                works.append(_decoding(model, batch[0], workload, formats))
         for work in works:
             work()  # what happens once does not count
         memory = [peak_memory(work, device) for work in works]
@@ -174,7 +172,7 @@ def sweep(
             for place, work in enumerate(works):
                 seconds[place] = min(seconds[place], _timed(work, device))
         for subject, took, peak in zip(subjects, seconds, memory, strict=True):
-            speed = Speed(subject.name, mode, workload, took, peak)
+            speed = Speed(subject.name, workload, took, peak)
             speeds.append(speed)
             tell(f"{subject.name}: {mode}, {axis} {value}: {speed.tokens_per_second:,.0f} target tokens/s")
     return speeds
@@ -337,9 +335,8 @@ def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Iterator[LineCh
     shown = [("speed", "speed [target tokens/s]", "tokens_per_second")]
     if all(speed.memory is not None for speed in speeds):
         shown.append(("memory", "peak memory [MiB]", "mebibytes"))
-    of_subjects: dict[str, list[Speed]] = {}
-    for speed in speeds:
-        of_subjects.setdefault(speed.subject, []).append(speed)
+    subjects = dict.fromkeys(speed.subject for speed in speeds)
+    of_subjects = {name: [speed for speed in speeds if speed.subject == name] for name in subjects}
     for name, y, value in shown:
         yield LineChart(
             name=f"{mode}-{axis}-{name}",
