@@ -22,15 +22,8 @@ def average(models: Models, last: Last = None, output: Output = None) -> None:
 
     Examples: deepwire average runs/demo --last 2 --output demo-avg2; deepwire average runs/a runs/b -o mean
     """
-    from deepwire.checkpoint.model_path import (
-        average_models,
-        averaged,
-        find_model,
-        last_checkpoints,
-        readable,
-    )
+    from deepwire.checkpoint.model_path import average_models, averaged, find_model, last_checkpoints
     from deepwire.checkpoint.run_directory import RunDirectory
-    from deepwire.checkpoint.store import WEIGHTS
 
     if len(models) > 1:
         if last is not None:
@@ -42,14 +35,6 @@ def average(models: Models, last: Last = None, output: Output = None) -> None:
         folders = [find_model(name) for name in models]
     else:
         run = RunDirectory(Path(models[0]))
-        name, at, _ = models[0].rpartition("@")
-        with readable(models[0]):
-            exists, is_model = run.path.exists(), (run.path / WEIGHTS).is_file()
-        if is_model or (at and not exists):
-            raise UsageError(
-                f"{models[0]}: is one model; average needs a run, or two models and more",
-                f"name the run, {name}, and perhaps --last N" if at else "name the run that it came from",
-            )
         if output is None:
             print(averaged(run, last or 5))
             return

@@ -131,35 +131,22 @@ def read_scores(text: str, name: str) -> list[float]:
         DataError: There is something else.
     """
     try:
-        return _scores_of(json.loads(text), name)
+        found = json.loads(text)
     except ValueError:  # not one JSON value, but perhaps one in each line
-        pass
-    scores = []
-    for number, line in enumerate(text.splitlines(), 1):
         try:
-            scores += _scores_of([json.loads(line)], name)
-        except ValueError:
-            raise DataError(
-                f"metric {name}: line {number} of its scores is {line[:60]!r}", "a number a line, or JSON"
-            ) from None
-    return scores
-
-
-def _scores_of(value: object, name: str) -> list[float]:
-    if isinstance(value, dict) and len(value) == 1 and isinstance(only := next(iter(value.values())), list):
-        value = only
-    return [_score_of(item, name) for item in (value if isinstance(value, list) else [value])]
+            found = [json.loads(line) for line in text.splitlines()]
+        except ValueError as error:
+            raise DataError(f"metric {name}: its scores: {error}", "a number a line, or JSON") from None
+    if isinstance(found, dict) and len(found) == 1 and isinstance(only := next(iter(found.values())), list):
+        found = only
+    return [_score_of(item, name) for item in (found if isinstance(found, list) else [found])]
 
 
 def _score_of(item: object, name: str) -> float:
     if isinstance(item, dict):
         numbers = {key: number for key, number in item.items() if _is_number(number)}
-        if len(numbers) != 1 and "score" not in numbers:
-            raise DataError(
-                f"metric {name}: an object must have one number, or one called score, and has "
-                f"{', '.join(numbers) or 'none'}"
-            )
-        item = numbers.get("score", next(iter(numbers.values())))
+        only = next(iter(numbers.values())) if len(numbers) == 1 else None
+        item = numbers.get("score", only)
     if not _is_number(item):
         raise DataError(f"metric {name}: {json.dumps(item)[:60]} is no score")
     return float(item)
