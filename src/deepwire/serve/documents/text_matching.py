@@ -222,8 +222,7 @@ class Matching:
             for source, tokens in self._linked
             if source[1] <= at and tokens.start < high and tokens.stop > low
         ]
-        last = max((end for end, _ in ends), default=0)
-        return max((place for end, place in ends if end == last), default=None)
+        return max(ends)[1] if ends else None
 
     def _before(self, at: int, low: int, high: int) -> int | None:
         """The place before the translation of the first word behind a place in the sentence."""
@@ -232,8 +231,7 @@ class Matching:
             for source, tokens in self._linked
             if source[0] >= at and tokens.start < high and tokens.stop > low
         ]
-        first = min((begin for begin, _ in begins), default=0)
-        return min((place for begin, place in begins if begin == first), default=None)
+        return min(begins)[1] if begins else None
 
     @cached_property
     def _token_begins(self) -> list[int]:
