@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count, takewhile
+from itertools import chain, count, takewhile
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -274,35 +274,29 @@ class _Side:
 
     def __init__(self, path: Path) -> None:
         self._coming, self._here = read_raw(path), list[Raw]()
-        self._lines, self._bytes = 0, 0
 
     def fill(self) -> int:
         """Read on until a block is here or the file ends; returns how many lines are here."""
-        while self._bytes < CHUNK and (raw := next(self._coming, None)) is not None:
+        while sum(len(raw.data) + 1 for raw in self._here) < CHUNK:
+            if (raw := next(self._coming, None)) is None:
+                break
             self._here.append(raw)
-            self._count(raw, 1)
-        return self._lines
+        return sum(raw.lines for raw in self._here)
 
     def take(self, lines: int) -> tuple[Raw, ...]:
         """The next lines, of which so many are here."""
         taken = []
         while lines:
             raw = self._here.pop(0)
-            self._count(raw, -1)
             if raw.lines > lines:
                 raw, rest = raw.cut(lines)
                 self._here.insert(0, rest)
-                self._count(rest, 1)
             taken.append(raw)
             lines -= raw.lines
         return tuple(taken)
 
     def count_rest(self) -> int:
-        return self._lines + sum(raw.lines for raw in self._coming)
-
-    def _count(self, raw: Raw, sign: int) -> None:
-        self._lines += sign * raw.lines
-        self._bytes += sign * (len(raw.data) + 1)
+        return sum(raw.lines for raw in chain(self._here, self._coming))
 
 
 @dataclass(frozen=True)
