@@ -1,7 +1,4 @@
-"""Progress of a run: averages over updates, the time that is left, and the display for people.
-
-A person sees a bar on a terminal, plain lines elsewhere and in ``log.txt``.
-"""
+"""The traces of a run on the screen and in its files: lines, records of updates, TensorBoard events."""
 
 from __future__ import annotations
 
@@ -11,15 +8,12 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, TextIO, cast
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from typing import TYPE_CHECKING
 
 from deepwire.config.counts import first_few
 from deepwire.errors import DataError, DeepwireError, LogFn, ModelError, UsageError
@@ -58,7 +52,6 @@ class TrainingStatus:
     Attributes:
         update: Updates made.
         epoch: Epochs made, with their fraction.
-        share: Share of the run that is done, 0 to 1.
         seconds: Time spent on the run, interruptions not counted.
         seconds_left: Expected time to the end; None while unknown.
         learning_rate: Of the last update.
@@ -67,91 +60,37 @@ class TrainingStatus:
 
     update: int
     epoch: float
-    share: float
     seconds: float
     seconds_left: float | None
     learning_rate: float
     memory: int
 
 
-class _Screen:
-    """A stream for people, who may go: with the terminal or the program that reads it, it falls silent.
-
-    What they would have seen is in ``log.txt``, and a run is worth more than a line on the screen.
-
-    Attributes:
-        gone: Why nothing is shown any more; empty while it is.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self.gone = ""
-
-    def write(self, text: str) -> int:
-        """Show a text."""
-        self._try(lambda: self._stream.write(text))
-        return len(text)
-
-    def flush(self) -> None:
-        """Show it now."""
-        self._try(self._stream.flush)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._stream, name)
-
-    def _try(self, show: Callable[[], object]) -> None:
-        if self.gone:
-            return
-        try:
-            show()
-        except OSError as error:
-            self.gone = error.strerror or "closed"
-
-
 _SHORT_NAMES = {"r_drop": "kl", "sim_cut": "kl", "guided_alignment": "al"}
 
 
 class Display:
-    """Shows lines and the bar on stderr, and appends the lines with the time to ``log.txt``.
+    """Shows lines on stderr, and appends them with the time to ``log.txt``.
 
-    When the terminal is gone, ``log.txt`` says so and goes on.
+    Where the terminal or the reader is gone, ``log.txt`` says so and goes on: a run is worth more than a line
+    on the screen.
 
     Args:
         log: ``log.txt``; made when missing.
         quiet: Write to the file only.
-
-    Attributes:
-        has_bar: Whether a bar is shown.
     """
 
     def __init__(self, log: Path, quiet: bool = False) -> None:
-        self._path = log
+        self._path, self._silent = log, quiet
         with disk_errors(log):
             self._file = open_for_appending(log)
-        self._screen, self._silent = _Screen(sys.stderr), False
-        self._console = Console(
-            file=cast("IO[str]", self._screen), quiet=quiet, soft_wrap=True, highlight=False
-        )
-        self.has_bar = not quiet and self._console.is_terminal
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left {task.fields[left]}"),
-            console=self._console,
-            disable=not self.has_bar,
-        )
-        self._task = self._bar.add_task("training", total=1.0, left="?")
 
     def __enter__(self) -> Display:
-        self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
         # On a full disk this fails like the write before it, and says nothing new.
         with suppress(OSError), self._file:
             if isinstance(error, DeepwireError):
@@ -161,25 +100,20 @@ class Display:
 
     def say(self, text: str) -> None:
         """Show one line."""
-        self._console.print(text, markup=False)
+        gone = ""
+        if not self._silent:
+            try:
+                print(text, file=sys.stderr, flush=True)
+            except OSError as error:
+                gone, self._silent = error.strerror or "closed", True
         with disk_errors(self._path):
-            if self._screen.gone and not self._silent:
-                self._silent = True
-                self._write(f"nothing can be shown any more ({self._screen.gone}); this file goes on")
+            if gone:
+                self._write(f"nothing can be shown any more ({gone}); this file goes on")
             self._write(text)
 
     def _write(self, text: str) -> None:
         self._file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
         self._file.flush()
-
-    def move(self, status: TrainingStatus) -> None:
-        """Advance the bar."""
-        self._bar.update(
-            self._task,
-            completed=status.share,
-            description=f"u {status.update} ep {status.epoch:.2f}",
-            left=human_time(status.seconds_left),
-        )
 
     def train_line(self, status: TrainingStatus, averages: Averages) -> None:
         """Show the averages of an interval of updates."""
@@ -234,9 +168,6 @@ class RunLog:
     Args:
         spec: What is trained.
         say: Shows a line; default: lines are kept until the log is opened.
-
-    Attributes:
-        has_bar: Whether there is a bar to advance.
     """
 
     def __init__(self, spec: TrainingSpec, say: LogFn | None = None) -> None:
@@ -245,7 +176,6 @@ class RunLog:
         self._say = say or self._early.append
         self._begun_with: WarmStartReport | None = None
         self._display: Display | None = None
-        self.has_bar = False
         self._events: SummaryWriter | None = None
 
     @contextmanager
@@ -265,7 +195,6 @@ class RunLog:
         events = _tensorboard(run.tensorboard, state.update) if self._spec.config.tensorboard else None
         with closing(events) if events else nullcontext():
             self._display, self._say, self._events = display, display.say, events
-            self.has_bar = display.has_bar
             if self._begun_with is not None:
                 write_json(run.start_from, self._begun_with.to_json())
             for line in self._early:
@@ -288,11 +217,6 @@ class RunLog:
         self._begun_with = report
         for line in report.lines():
             self.say(line)
-
-    def move(self, status: TrainingStatus) -> None:
-        """Advance the bar."""
-        if self._display is not None:
-            self._display.move(status)
 
     def append(self, path: Path, record: Mapping[str, object]) -> None:
         """Append a record to a file of the run; nothing where the log is not open."""
