@@ -238,6 +238,7 @@ def test_mhplstm_in_the_decoder() -> None:
     loaded = NeutronModel(golden, model, places)
     loaded.check_outputs()
     loaded.check_gradients(by_our_names(golden.grads), places)
+    loaded.check_steps(width=2)
     loaded.check_searches()
 
 
