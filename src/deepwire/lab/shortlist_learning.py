@@ -25,7 +25,6 @@ from deepwire.errors import DataError, UsageError
 MAX_LENGTH = 512
 """Longer sentences are left out: of a thousand words, each says little of any other."""
 _PAIRS_PER_READ = 20_000
-_LENGTHS_PER_READ = 1 << 20
 
 
 class AlignmentBlock(NamedTuple):
@@ -49,12 +48,13 @@ class TrainingPairs:
     @classmethod
     def of(cls, store: TokenStore, most: int, directions: Sequence[int] | None = None) -> TrainingPairs:
         """At most so many pairs of some directions (None: all), evenly spread over those that can be used."""
-        step = max(1, -(-sum(len(lines) for lines in _usable(store, directions)) // most))
-        chosen, seen = [], 0
-        for lines in _usable(store, directions):
-            chosen.append(lines[-seen % step :: step])
-            seen += len(lines)
-        return cls(store, np.concatenate(chosen) if chosen else np.zeros(0, np.int64))
+        # Behind the pairs there may be sentences that are context alone.
+        sides = [side.lengths[: len(store)] for side in (store.source_side, store.target_side)]
+        fits = np.all([(lengths > 0) & (lengths <= MAX_LENGTH) for lengths in sides], axis=0)
+        if directions is not None and store.directions is not None:
+            fits &= np.isin(store.directions[: len(store)], directions)
+        lines = np.flatnonzero(fits)
+        return cls(store, lines[:: max(1, -(-len(lines) // most))])
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -78,19 +78,6 @@ class TrainingPairs:
         heights = np.maximum.accumulate(targets[start : start + self.products].astype(np.int64))
         products = widths * heights * np.arange(1, len(widths) + 1)
         return start + max(1, int(np.searchsorted(products, self.products, "right")))
-
-
-def _usable(store: TokenStore, directions: Sequence[int] | None) -> Iterator[NDArray[np.int64]]:
-    """The indices of pairs that can be learned from, some at a time."""
-    for first in range(0, len(store), _LENGTHS_PER_READ):
-        # Behind the pairs there may be sentences that are context alone.
-        part = slice(first, min(first + _LENGTHS_PER_READ, len(store)))
-        fits = np.ones(len(store.source_side.lengths[part]), bool)
-        for lengths in (store.source_side.lengths[part], store.target_side.lengths[part]):
-            fits &= (lengths > 0) & (lengths <= MAX_LENGTH)
-        if directions is not None and store.directions is not None:
-            fits &= np.isin(store.directions[part], directions)
-        yield first + np.flatnonzero(fits)
 
 
 def _padded(side: Sentences, rows: NDArray[np.int64]) -> NDArray[np.int64]:

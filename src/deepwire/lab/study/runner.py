@@ -254,17 +254,14 @@ def _mean(directory: RunDirectory, run: StudyRun, average: int) -> tuple[Path, t
         last = max(there, default=0)
         reason = read_json(directory.done).get("reason", "") if directory.done.exists() else ""
         early = "early_stopping" in str(reason)
-        if run.updates is not None and last != run.updates and not (last < run.updates and early):
-            raise ModelError(
-                f"{directory.path}: has checkpoints up to update {last}, not {run.updates}",
-                "move the run away, and it will be trained again",
-            )
         chosen = sorted(there)[-average:]
         whole = list(range(last - every * (len(chosen) - 1), last + 1, every))
-        if chosen != whole or len(chosen) < min(average, last // every):
+        ended = run.updates in (None, last) or (last < (run.updates or 0) and early)
+        if not ended or chosen != whole or len(chosen) < min(average, last // every):
             raise ModelError(
-                f"{directory.path}: has regular checkpoints at {sorted(there)}, not the last {average}",
-                f"set training.checkpoint.keep_last to more than {average}",
+                f"{directory.path}: has regular checkpoints at {sorted(there)}, not the last {average} of "
+                f"{run.budget}",
+                "move the run away, and it will be trained again",
             )
         average_models([there[update] for update in chosen], target)
     metadata = read_json(target / "config.json").get("metadata")
