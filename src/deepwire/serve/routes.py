@@ -155,45 +155,37 @@ async def _page_file(path: str, folder: str, _request: Request) -> Response:
 def application(routes: Sequence[Route], answer: ErrorAnswer) -> Starlette:
     """An application: addresses, and errors as JSON."""
 
-    async def request_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestError)
-        return answer(error, request.url.path, request.state.id)
-
-    async def http_error(request: Request, error: Exception) -> Response:
-        """The router found no such address, or it wants another method."""
-        assert isinstance(error, HTTPException)
-        if error.status_code == 405:
-            allowed = (error.headers or {}).get("Allow", "")
-            refused = RequestError("method_not_allowed", f"use {allowed}", headers=error.headers)
-        else:
-            refused = RequestError("not_found", "there is nothing at this address")
-        return answer(refused, request.url.path, request.state.id)
-
-    async def text_failed(request: Request, error: Exception) -> Response:
-        assert isinstance(error, TextFailedError)
-        log_failure(request.state.id, error.__cause__ or error)
-        refused = RequestError("internal", "the model failed on this text", index=error.index)
-        return answer(refused, request.url.path, request.state.id)
-
-    async def fault(request: Request, _error: Exception) -> Response:
-        """A fault of ours, which the server logs."""
-        refused = RequestError("internal", "the server failed on this request")
-        return answer(refused, request.url.path, request.state.id)
+    async def refused(request: Request, error: Exception) -> Response:
+        return answer(_refusal(error, request.state.id), request.url.path, request.state.id)
 
     async def gone(_request: Request, _error: Exception) -> Response:
         return Response(status_code=_CLIENT_GONE)
 
     handlers = {
-        RequestError: request_error,
-        HTTPException: http_error,
-        TextFailedError: text_failed,
+        RequestError: refused,
+        HTTPException: refused,
+        TextFailedError: refused,
+        Exception: refused,
         DisconnectedError: gone,
         ClientDisconnect: gone,
-        Exception: fault,
     }
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return app
+
+
+def _refusal(error: Exception, request_id: str) -> RequestError:
+    if isinstance(error, RequestError):
+        return error
+    if isinstance(error, TextFailedError):
+        log_failure(request_id, error.__cause__ or error)
+        return RequestError("internal", "the model failed on this text", index=error.index)
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        return RequestError("method_not_allowed", f"use {allowed}", headers=error.headers)
+    if isinstance(error, HTTPException):
+        return RequestError("not_found", "there is nothing at this address")
+    return RequestError("internal", "the server failed on this request")  # which logs it
 
 
 class _Interface:
