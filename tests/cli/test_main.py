@@ -200,7 +200,7 @@ def test_nothing_that_is_told_changes_the_terminal(name: str, capsys: pytest.Cap
     warn(name)
     with ProgressLine(every=0, live=True, transient=False) as progress:
         progress.count(name, 1)
-    said = capsys.readouterr().err
+    said = capsys.readouterr().err.replace("\r\x1b[K", "")
     said += HarmlessFormatter().format(logging.makeLogRecord({"msg": "%s", "args": (name,)}))
     assert said.count("a") >= 4
     assert all(letter.isprintable() for line in said.split("\n") for letter in line), repr(said)

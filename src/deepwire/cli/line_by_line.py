@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from deepwire.errors import DeepwireError, harmless
 from deepwire.io.output import open_output
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
+_CLEAR = "\r\x1b[K"
+"""Begins the line of a terminal anew."""
 
 
 class HarmlessFormatter(logging.Formatter):
@@ -33,13 +34,17 @@ class ProgressLine:
         every: Seconds between two times of drawing.
         live: Whether to draw; default: whether standard error is a terminal.
         transient: Whether the line goes at the end.
+
+    Attributes:
+        shown: Whether a line is there now, which other messages take the place of.
     """
+
+    shown = False
 
     def __init__(self, *, every: float = 0.2, live: bool | None = None, transient: bool = True) -> None:
         self._live = sys.stderr.isatty() if live is None else live
         self._every, self._transient = every, transient
         self._activity, self._next = "", 0.0
-        self._progress: Progress | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -60,9 +65,9 @@ class ProgressLine:
 
     def end(self) -> None:
         """Leave the line, or take it away."""
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
+        if ProgressLine.shown:
+            print(_CLEAR if self._transient else "\n", end="", file=sys.stderr, flush=True)
+        ProgressLine.shown = False
 
     def _is_due(self, activity: str, *, complete: bool) -> bool:
         """Whether to draw now: something new began or ended, or enough time went by."""
@@ -73,25 +78,9 @@ class ProgressLine:
         return True
 
     def _draw(self, text: str) -> None:
-        if self._progress is None:
-            self._progress = self._started()
-        self._progress.update(self._progress.task_ids[0], description=harmless(text), refresh=True)
-
-    def _started(self) -> Progress:
-        from rich.console import Console
-        from rich.progress import Progress, TextColumn
-
-        # Standard output holds answers, and may be read while they come: it stays as it is.
-        progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            console=Console(file=sys.stderr, highlight=False),
-            auto_refresh=False,
-            transient=self._transient,
-            redirect_stdout=False,
-        )
-        progress.start()
-        progress.add_task("", total=None)
-        return progress
+        width = shutil.get_terminal_size().columns - 1
+        print(f"{_CLEAR}{harmless(text)[:width]}", end="", file=sys.stderr, flush=True)
+        ProgressLine.shown = True
 
 
 Line = TypeVar("Line")
@@ -148,9 +137,9 @@ def write_answers(
 
 def tell(text: str) -> None:
     """Print a line on stderr, such as how far the work is."""
-    print(harmless(text), file=sys.stderr, flush=True)
+    print(f"{_CLEAR * ProgressLine.shown}{harmless(text)}", file=sys.stderr, flush=True)
 
 
 def warn(text: str) -> None:
     """Print a warning on stderr."""
-    print(f"warning: {harmless(text)}", file=sys.stderr)
+    print(f"{_CLEAR * ProgressLine.shown}warning: {harmless(text)}", file=sys.stderr)
