@@ -226,7 +226,8 @@ class Model(Translator):
         """Run an analysis of the model; see docs/howto/analyses.md. The model is read anew, in float32.
 
         Args:
-            analysis: ``weights``, ``gates``, ``similarity``, or of a run directory ``gradients``, ``signal``.
+            analysis: ``weights``, ``gates``, ``similarity``, or of a run directory ``gradients``, ``signal``,
+                ``linearise``.
             options: Of the analysis: ``sentences=100``, ``direction="de-en"``, ``sides="encoder"``, or
                 ``source="test.de", reference="test.en"``.
 

@@ -235,8 +235,7 @@ def analyse_linearity(
         tell: Hears what has been measured.
 
     Raises:
-        ModelError, UsageError, DataError: There is no such model or text.
-        UsageError: No layer can be replaced.
+        ModelError, UsageError, DataError: There is no such model or text, or no layer can be replaced.
     """
     subject = open_model(model, device)
     inside = subject.loaded.model

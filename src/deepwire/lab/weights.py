@@ -82,8 +82,7 @@ def analyse_weights(
         device: Device of the model.
 
     Raises:
-        UsageError: The model has no such weights, or they depend on a text and there is none.
-        UsageError: The text does not fit the model.
+        UsageError: The model has no such weights, or they depend on a text that is not there or does not fit.
         DataError: A text cannot be read.
         ModelError: There is no such model, or it is damaged.
     """
