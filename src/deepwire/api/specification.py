@@ -248,34 +248,12 @@ def _notes(config: RunFile, scores: ValidationScores | None, prepared: Prepared)
         require_files(config.data, "test")
     except DataError as error:
         yield f"data.test: {error.message}: training does without, evaluate needs it"
-    yield from _learned_position_warnings(config, prepared)
+    sides, known = (prepared.train.source_side, prepared.train.target_side), config.model.max_length
+    longest = max(side.longest for side in sides)
+    if config.model.positions.has_rows and not prepared.train.packed and longest + 2 > known:
+        yield f"model.max_length is {known}, and a line has {longest} subwords: the last share a position"
     if scores is not None:
         yield from scores.notes
-
-
-def _learned_position_warnings(config: RunFile, prepared: Prepared) -> Iterator[str]:
-    """Warnings for sides of the training text that may be longer than the table of learned positions."""
-    if prepared.train.packed:
-        return  # blocks have a set length, checked with the settings
-    model, context, store = config.model, config.data.context, prepared.train
-    source, target = store.source_side.longest + 1 + config.data.source_bos, store.target_side.longest + 1
-    if prepared.languages is not None:
-        source += prepared.languages.tags_source
-    if context.source:
-        source = max(source, context.max_length)
-    if context.target:
-        target = max(target, context.max_length)
-    if model.is_decoder_only:
-        needed = {"source and target": (model.decoder, source + target)}
-    else:
-        needed = {"target": (model.decoder, target), "source": (model.encoder, source)}
-    for side, (stack, length) in needed.items():
-        if (stack.positions or model.positions).has_rows and length > model.max_length:
-            yield (
-                f"model.max_length is {model.max_length}, and the longest {side} of the training text needs "
-                f"{length} learned positions at most: tokens beyond share the last one; set "
-                f"model.max_length={length}, or a smaller data.filters.max_length"
-            )
 
 
 def _validation_translator(loaded: LoadedRunFile) -> TranslateTexts:
