@@ -72,7 +72,6 @@ CaseInsensitive = BeforeValidator(
     lambda value: value.lower() if isinstance(value, str) else value,
     json_schema_input_type=Literal["BLEU", "chrF", "chrF++", "TER"],
 )
-_RESERVED_NAMES = {"loss", "nll", "perplexity", "kind", "update", "epoch", "directions", "seconds"}
 
 
 class ValidationConfig(Section):
@@ -106,8 +105,6 @@ class ValidationConfig(Section):
     def _check(self) -> ValidationConfig:
         if not self.scores(self.metric):
             raise ValueError(f"metric is {self.metric}, which is not scored: add it to validation.metrics")
-        if taken := _RESERVED_NAMES.intersection(self.metrics):
-            raise ValueError(f"metrics: {min(taken)} is recorded already; give the metric another name")
         if self.bleu_every is not None and self.bleu_every % self.every:
             raise ValueError(f"bleu_every is {self.bleu_every}, not a multiple of every ({self.every})")
         return self

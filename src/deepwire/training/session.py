@@ -328,7 +328,7 @@ def _extras(run: TrainingRun, model: TranslationModel, average: MovingAverage | 
     spec, config, encoder = run.spec, run.spec.config, model.stacks().get("encoder")
     connections = [type(stack.connection) for stack in model.stacks().values()]
     changing = any(each.begin_update is not Connection.begin_update for each in connections)
-    if changing and not spec.begins_with_a_model:
+    if changing and spec.begin is None:  # else they are past their start
         yield ConnectionUpdates(model)
     if config.layer_drop is not None:
         yield LayerDrop(config.layer_drop, model, spec.seed)
@@ -357,7 +357,7 @@ def _log_startup_warnings(
 
 def _profile(run: TrainingRun, model: TranslationModel) -> None:
     """Let connections that need it look at the first micro-batch, the same for any number of processes."""
-    if run.spec.begins_with_a_model or not model.needs_profile:
+    if run.spec.begin is not None or not model.needs_profile:
         return
     stream = run.spec.stream(run.decisions.micro_batch_tokens)
     with closing(feed(stream, StreamPosition(), run.device)) as updates:

@@ -198,11 +198,6 @@ class TrainingSpec:
     user_config: str = ""
     changes: tuple[str, ...] = ()
 
-    @property
-    def begins_with_a_model(self) -> bool:
-        """Whether it begins with another model's parameters, so that connections are past their start."""
-        return self.begin is not None
-
     def stream(self, micro_batch_tokens: int, share: tuple[int, int] = (0, 1)) -> UpdateStream:
         """The training batches of process number `share[0]` of `share[1]`."""
         prepared = self.prepared

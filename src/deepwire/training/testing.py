@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from deepwire.config.counts import as_float, require_int, shown
+from deepwire.config.counts import as_float, shown
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
 from deepwire.model.translation_model import TranslationModel
@@ -42,11 +42,8 @@ def check_optimizer(settings: OptimizerSection | Settings | str, learning_rate: 
         UsageError: The settings are wrong, or it keeps what no checkpoint can hold.
     """
     chosen: OptimizerSection = section_of(OptimizerSection, settings)  # type: ignore[type-abstract]
-    rate = as_float(learning_rate)
-    if not (math.isfinite(rate) and rate > 0):
-        raise UsageError(f"learning_rate: must be a number above 0, not {shown(learning_rate)}")
     with as_assertion(f"optimizer {chosen.type}"):
-        _check_optimizer(chosen, rate)
+        _check_optimizer(chosen, learning_rate)
 
 
 def _check_optimizer(chosen: OptimizerSection, learning_rate: float) -> None:
@@ -82,7 +79,6 @@ def check_schedule(settings: ScheduleSection | Settings | str, max_updates: int 
         UsageError: The settings are wrong.
     """
     chosen: ScheduleSection = section_of(ScheduleSection, settings)  # type: ignore[type-abstract]
-    max_updates = require_int(max_updates, "max_updates", 1)
     with as_assertion(f"schedule {chosen.type}"):
         try:
             chosen.check(max_updates)
