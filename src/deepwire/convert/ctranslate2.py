@@ -24,12 +24,12 @@ from torch import Tensor
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.convert.export_format import ExportedModel, ExportFormat, require_distinct
 from deepwire.convert.plain import SUBLAYERS, Place, output_bias, plain_parameters, sides_of
+from deepwire.convert.plain_models import PLAIN_ACTIVATIONS, normalises_embedding, not_in_ctranslate2
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_loading import stored_config
 from deepwire.decoding.shortlist import RECORD, Shortlist, ShortlistTable, shortlist_path
 from deepwire.errors import ModelError, UsageError
-from deepwire.export_requirements import PLAIN_ACTIVATIONS, normalises_embedding, not_in_ctranslate2
 from deepwire.model.connections.admin import Admin
 from deepwire.model.connections.connection import Connection
 from deepwire.model.connections.pre_norm_variants import (

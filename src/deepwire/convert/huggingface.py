@@ -24,13 +24,13 @@ from deepwire.checkpoint.model_files import write_tensors
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.convert.export_format import ExportedModel, ExportFormat
 from deepwire.convert.plain import plain_parameters, sides_of
+from deepwire.convert.plain_models import NORM_EPS, HuggingFaceClass, huggingface_class
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.subwords.sentencepiece import PieceTableVocabulary, SentencePieceVocabulary
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.model_loading import stored_config
 from deepwire.errors import ModelError, UsageError
-from deepwire.export_requirements import NORM_EPS, HuggingFaceClass, huggingface_class
 from deepwire.io.atomic import json_text
 from deepwire.model.embedding import LearnedPositions
 from deepwire.model.stack_spec import SIDES

@@ -27,12 +27,12 @@ from deepwire.convert.export_format import (
     require_distinct,
 )
 from deepwire.convert.plain import Place, output_bias, plain_parameters, sides_of
+from deepwire.convert.plain_models import IN_MARIAN, not_in_marian
 from deepwire.data.subwords.sentencepiece import SentencePieceVocabulary
 from deepwire.data.vocabulary import BOS, PAD, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_loading import stored_config
 from deepwire.errors import ModelError
-from deepwire.export_requirements import IN_MARIAN, not_in_marian
 from deepwire.model.embedding import Embedding
 from deepwire.model.translation_model import TranslationModel
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from deepwire.export_requirements import beyond_plain, huggingface_class, not_in_ctranslate2
+from deepwire.convert.plain_models import beyond_plain, huggingface_class, not_in_ctranslate2
 from deepwire.model.config import ModelConfig, StackConfig
 from deepwire.model.connections.residual import PreNormConfig
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
