@@ -11,7 +11,7 @@ from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.decoding.alignment import AttentionAligner
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.terms import Term, Terminology
-from deepwire.decoding.translation_io import FORMATS, Request
+from deepwire.decoding.translation_io import FORMATS
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError
 
@@ -116,12 +116,6 @@ def test_the_formats_show_it(looking, vocabularies):
     )
     (empty,) = model.aligning().translations([""])
     assert FORMATS["plain"](empty) == " ||| "
-
-
-def test_what_is_copied_is_aligned_with_itself(looking, vocabularies):
-    model = translator(looking, vocabularies, guards=True).aligning()
-    (found,) = model.translations([Request("12 -- 13")])
-    assert found.candidates[0].alignment.pharaoh() == "0-0 1-1 2-2"
 
 
 @pytest.mark.parametrize(

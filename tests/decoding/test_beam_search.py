@@ -138,18 +138,6 @@ def test_beam_one_is_greedy(toys):
             assert one[0].score == pytest.approx(other[0].score, abs=1e-5)
 
 
-def test_finished_sentences_leave_the_batch(toys):
-    model = toys.Model(sharpness=4.0)
-    sources = toys.random_sources(32, model.size)
-    generate(model, Batch(toys.padded(sources), [40] * 32), config(beam=4))
-    assert model.rows_seen[0] == 32
-    assert model.rows_seen[1] == 32 * 4
-    assert model.rows_seen[-1] < 32 * 4
-    greedy = toys.Model(sharpness=4.0)
-    generate(greedy, Batch(toys.padded(sources), [40] * 32), config(beam=1))
-    assert greedy.rows_seen[-1] < greedy.rows_seen[0] == 32
-
-
 @pytest.mark.parametrize("beam", [1, 4])
 def test_the_shortest_and_longest_output_are_kept(toys, beam):
     model = toys.Model(sharpness=1.0)

@@ -53,25 +53,6 @@ def test_every_translation_has_all_phrases(toys, seed):
         assert [one.score for one in hypotheses] == sorted((one.score for one in hypotheses), reverse=True)
 
 
-@pytest.mark.parametrize("stop", ["first", "optimal"])
-def test_a_translation_does_not_depend_on_its_batch(toys, stop):
-    """Also where the phrases of another sentence need a wider beam."""
-    config = DecodingConfig(beam=2, n_best=2, stop=stop, max_length_ratio=0, max_length_extra=8)
-    model, sources = toys.Model(SIZE, sharpness=1.0), toys.random_sources(13, SIZE)
-    long = open_phrase(tuple(range(4, 12)))
-    phrases = [[long], *[[open_phrase((token,))] for token in range(4, 10)] * 2]
-
-    def found(rows):
-        chosen = [phrases[row] for row in rows]
-        source = toys.padded([sources[row] for row in rows])
-        return constrained_search(model, Batch(source, [8] * len(rows)), config, chosen, bounds())
-
-    together = found(range(13))
-    for row in range(13):
-        (alone,) = found([row])
-        assert [one.ids for one in alone] == [one.ids for one in together[row]]
-
-
 def test_scores_are_those_of_the_model(toys):
     model, sources = toys.Model(SIZE), toys.random_sources(3, SIZE)
     found = search(toys, [[Phrase(((5, 6),))], [Phrase(((7,),))], []], length_penalty=0)

@@ -209,33 +209,6 @@ def test_every_language_of_a_batch_stays_with_its_row(toys):
     assert replay.carried_out
 
 
-def test_a_shape_is_captured_when_it_comes_again(toys):
-    model, replay = small_model({}), Replay()
-    captured = CudaGraphModel(model, replay)
-    sources = [[5, 6, 7, 2]]
-
-    def step(count):
-        state = captured.start(toys.padded(sources * count))
-        captured.step(torch.ones(count, dtype=torch.int64), state)
-        return replay.captured, replay.carried_out
-
-    assert step(3) == (0, 0)
-    assert step(8) == (0, 0)  # another shape
-    assert step(4) == (1, 1)  # filled up, three are four
-    assert step(3) == (1, 2)
-
-
-def test_words_that_are_chosen_for_a_batch_are_stepped_to_without_capturing(toys):
-    model, replay = small_model({}), Replay()
-    words = torch.tensor([0, 1, 2, 3, 8, 9, 30])
-    sources = toys.random_sources(4, SIZE)
-    for _ in range(3):
-        assert answers(CudaGraphModel(model, replay).select(words), sources, toys, beam=2) == answers(
-            model.select(words), sources, toys, beam=2
-        )
-    assert replay.captured == 0
-
-
 @pytest.mark.parametrize(
     ("wanted", "free", "expected"),
     [("auto", 16, True), ("auto", 15, False), (True, 1, True), (False, 100, False)],

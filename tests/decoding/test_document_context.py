@@ -11,7 +11,6 @@ from deepwire.data.context import ContextConfig
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.vocabulary import EOS, PAD
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.document_context import Documents
 from deepwire.decoding.translation_io import Request
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError
@@ -142,15 +141,6 @@ def test_a_separator_is_read_and_never_written(toys) -> None:
     assert recorded.seen == [[4, 5, EOS], [4, 5, PIECES, 6, EOS]]
     assert recorded.prompts == [[], [1, *toys.vocabularies(PIECES).target.encode(first.text)]]
     assert len(first.text) == len(second.text) == 1
-
-
-def test_first_lines_of_documents_are_translated_together() -> None:
-    """And where targets have no context, all lines."""
-    requests = [Request(text) for text in "abcde"]
-    waves = Documents(ContextConfig(target=1)).waves(requests, [2, 3])
-    assert next(waves).places == [0, 2, 3]
-    together = Documents(ContextConfig(source=1)).waves(requests, [2, 3])
-    assert next(together).places == [0, 1, 2, 3, 4]
 
 
 def test_work_in_parts_is_refused(toys, model, tmp_path) -> None:

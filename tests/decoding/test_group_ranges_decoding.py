@@ -75,10 +75,6 @@ def test_models_that_do_not_have_the_groups(folders):
         deepwire.load([folders / "gtrans", folders / "plain"], settings={"groups": 1})
 
 
-def test_an_ensemble_takes_the_range_of_each(folders):
-    assert scores([folders / "gtrans"] * 2, groups="2") == pytest.approx(scores(folders / "second"))
-
-
 def run(capsys, *arguments):
     code = main(list(map(str, arguments)))
     out, err = capsys.readouterr()

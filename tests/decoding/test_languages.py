@@ -94,7 +94,7 @@ def test_the_model_reads_the_tags(toys, multilingual, tag, on_source, on_target)
     tool = translator(toys, model, tag, batch_tokens=1)
     tool.translate(["ab", "c"], to="fr")
     fr = PIECES + INDEX["fr"]
-    assert model.encoded == [[*([fr] if on_source else []), *text, EOS] for text in ([4, 5], [6])]
+    assert sorted(model.encoded) == [[*([fr] if on_source else []), *text, EOS] for text in ([4, 5], [6])]
     assert model.first == [[fr if on_target else BOS]] * 2
 
 
@@ -194,13 +194,3 @@ def test_a_wrong_language_in_a_file_is_named_with_its_line(
     path.write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match=rf"text:2: the model .*{message}"):
         list(translator(toys, multilingual()).translations(read(path, warn=print)))
-
-
-@pytest.mark.parametrize("to", ['"fr"', "3"])
-def test_with_one_direction_the_fields_of_json_lines_mean_nothing(tmp_path: Path, toys, to):
-    path = tmp_path / "text.jsonl"
-    path.write_text(f'{{"text": "ab", "to": {to}}}\n', encoding="utf-8")
-    tool = Translator([toys.Model(size=PIECES)], toys.vocabularies(PIECES), DecodingConfig())
-    (answer,) = tool.translations(json_requests(path, print))
-    assert answer.text == tool.translate(["ab"])[0]
-    assert json.loads(format_json(answer))["to"] == json.loads(to)

@@ -70,13 +70,6 @@ def test_terms_are_in_every_translation(toys, learned):
                 assert term.count(candidate.text) >= 1, (line, candidate.text)
 
 
-def test_a_prefix_may_have_the_placeholder(toys, learned):
-    tool = translator(toys, learned, placeholders=True)
-    (answer,) = tool.translations([Request("ein Hund {name} läuft", prefix="a {name} dog")])
-    assert answer.text.startswith("a {name} dog")
-    assert answer.text.count("{name}") == 1
-
-
 @pytest.mark.parametrize("settings", [{"placeholders": True}, {"guards": True}, {"guards": True, "beam": 1}])
 def test_nothing_stands_in_front_of_a_prefix(toys, learned, settings):
     """No placeholder of the source, and no line that would be its own translation."""

@@ -4,8 +4,6 @@ import json
 import math
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from deepwire.data.vocabulary import EOS
 from deepwire.decoding.decoding_config import DecodingConfig
@@ -42,17 +40,6 @@ def test_the_sum_over_the_subwords_and_eos(toys):
         assert score.log_probability == pytest.approx(sum(score.token_log_probabilities))
         assert len(score.token_log_probabilities) == len(score.tokens) + 1 == len(ids) + 1
         assert score.mean == pytest.approx(score.log_probability / (len(ids) + 1))
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    pairs=st.lists(st.tuples(st.text("abcdef ", max_size=9), st.text("abcdef ", max_size=9)), max_size=25),
-    batch_tokens=st.sampled_from([1, 30, 10_000]),
-    window=st.sampled_from([1, 4, 1000]),
-)
-def test_batches_and_windows_change_nothing(toys, pairs, batch_tokens, window):
-    expected = list(translator(toys).score(pairs))
-    assert list(translator(toys, batch_tokens=batch_tokens, window=window).score(pairs)) == expected
 
 
 def test_translations_score_what_the_search_said(toys):

@@ -83,17 +83,6 @@ def test_samples_do_not_depend_on_batches(toys):
     assert translator(toys, batch_tokens=1, window=2, **sampling).translate(LINES) == expected
 
 
-def test_each_piece_of_a_long_line_is_drawn_by_itself(toys):
-    """With the numbers of the line, equal sentences of a paragraph had equal samples, all correlated."""
-    tool = translator(
-        toys, sampling={"temperature": 5.0}, max_source_length=6, max_length_ratio=1, max_length_extra=2
-    )
-    (line,) = tool.translate(["abcd. " * 30])
-    pieces = line.split()
-    assert len(set(pieces)) > len(pieces) // 2
-    assert tool.translate(["abcd. " * 30]) == [line]
-
-
 def test_an_endless_input_is_read_window_by_window(toys):
     read = []
 

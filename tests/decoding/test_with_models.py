@@ -76,27 +76,6 @@ def test_the_search_reports_what_the_model_scores(toys, name, settings):
             assert one.log_probability == pytest.approx(score(model, source, one.ids), abs=1e-4)
 
 
-@pytest.mark.parametrize("name", STACKS)
-@pytest.mark.parametrize("beam", [1, 4])
-def test_a_translation_does_not_depend_on_its_batch(toys, name, beam):
-    model = small_model(name)
-    sources = toys.random_sources(24, SIZE)
-    config = DecodingConfig(beam=beam, n_best=beam)
-
-    def run(rows):
-        chosen = [sources[row] for row in rows]
-        limits = [len(source) + 5 for source in chosen]
-        found = generate(model, Batch(toys.padded(chosen), limits, rows), config)
-        return {row: [one.ids for one in each] for row, each in zip(rows, found, strict=True)}
-
-    together = run(range(24))
-    for size in (1, 7):
-        order = torch.randperm(24, generator=torch.Generator().manual_seed(size)).tolist()
-        for start in range(0, 24, size):
-            for row, found in run(order[start : start + size]).items():
-                assert found == together[row]
-
-
 def test_different_architectures_make_one_ensemble(toys):
     ensemble = Ensemble([small_model("post-norm"), small_model("depth-wise LSTM", seed=2)])
     sources = toys.random_sources(5, SIZE)
@@ -118,16 +97,6 @@ def test_probabilities_are_averaged(toys):
     parts = [model.step(tokens, model.start(source))[0].exp() for model in models]
     expected = parts[0] / 2 + parts[1] / 4 + parts[2] / 4
     torch.testing.assert_close(log_probs.exp(), expected)
-
-
-def test_search_and_score_agree(toys):
-    ensemble = Ensemble([toys.Model(seed=1), toys.Model(seed=2)], [0.3, 0.7])
-    sources = toys.random_sources(7, 12)
-    results = generate(ensemble, Batch(toys.padded(sources), [9] * 7), CONFIG)
-    for source, found in zip(sources, results, strict=True):
-        for one in found:
-            expected = toys.log_probability(ensemble, source, one.ids)
-            assert one.log_probability == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0], [1.0, -1.0], [1.0, math.nan], [1.0, math.inf]])

@@ -1,4 +1,4 @@
-"""Large texts: translated in parts that outlive an interruption, perhaps to synthetic parallel text.
+"""Synthetic parallel text, translated in parts that outlive an interruption.
 
 A part is a window of lines: the translator sorts and batches lines within a window only, so the parts put
 together are what one process would have written. Several processes can share the parts.
@@ -19,7 +19,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import TextIO, TypeVar, cast
+from typing import TextIO, cast
 
 from deepwire.decoding.document_context import require_no_context
 from deepwire.decoding.translator import Translator
@@ -28,8 +28,6 @@ from deepwire.errors import DataError, DeepwireError, UsageError
 from deepwire.io.atomic import disk_errors, remove_folder, write_json
 from deepwire.io.output import compression, open_output
 from deepwire.io.regular_files import acquire_lock, read_json
-
-Line = TypeVar("Line")
 
 _PART = re.compile(r"(\d+)-(\d+)")
 JOB, _LOCK = "job.json", "lock"
@@ -46,10 +44,6 @@ class PartsFolder:
     def of(cls, output: Path) -> PartsFolder:
         """The folder of an output file."""
         return cls(output.with_name(f"{output.name}.parts"))
-
-    def begun(self) -> bool:
-        """Whether a job was interrupted there, or works there now."""
-        return (self.path / JOB).exists()
 
     def done(self) -> dict[int, Path]:
         """The parts that are there, by number from 0."""
@@ -83,7 +77,7 @@ class PartsFolder:
 
     def _require_same(self, job: Mapping[str, object]) -> None:
         path = self.path / JOB
-        if not self.begun():
+        if not path.exists():
             # All that is there will be removed; a hidden file is what a crash left of the job's.
             if any(each.name != _LOCK and not each.name.startswith(".") for each in self.path.iterdir()):
                 raise UsageError(f"{self.path}: has files, but no {JOB}, which says of what", _ELSEWHERE)
@@ -93,11 +87,9 @@ class PartsFolder:
         now = json.loads(json.dumps(job))
         changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
         if changed:
-            raise self.of_another_job(f", which differs in {', '.join(changed)}")
-
-    def of_another_job(self, difference: str = "") -> UsageError:
-        """The error for parts that are not those of this job."""
-        return UsageError(f"{self.path}: parts of another job{difference}", _ELSEWHERE)
+            raise UsageError(
+                f"{self.path}: parts of another job, which differs in {', '.join(changed)}", _ELSEWHERE
+            )
 
     def join(self, output: Path, lines: int) -> None:
         """Put the parts of so many lines together, and remove them."""
@@ -131,8 +123,8 @@ def _opened(path: Path) -> TextIO:
 
 
 def translate_parts(
-    lines: Iterable[Line],
-    translate: Callable[[int, list[Line]], Iterable[str]],
+    lines: Iterable[str],
+    translate: Callable[[int, list[str]], Iterable[str]],
     folder: PartsFolder,
     *,
     size: int,
