@@ -70,11 +70,8 @@ def test_directions_are_written_out() -> None:
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        (["en-german"], "'en-german' is not a direction .*: 'german' is not a language tag: two or three"),
-        (
-            ["zh-hans-en"],
-            "'zh-hans-en' is not a direction .*: two languages, each two or three small letters",
-        ),
+        (["en-german"], "'en-german' is not a direction .*: two languages, each two or three small letters"),
+        (["zh-hans-en"], "'zh-hans-en' is not a direction"),
         (["en-en"], "translates a language into itself"),
         ([{"from": "en", "and": "de"}], "a direction is written en-de"),
         ([{"between": ["en"], "and": ["English"]}], "'English' is not a language tag"),

@@ -71,14 +71,6 @@ class FilterConfig(Section):
     drop_duplicates: bool = Field(default=True, description="keep only the first of equal pairs")
     drop_copies: bool = Field(default=False, description="drop pairs whose two sides are the same")
 
-    @model_validator(mode="after")
-    def _lengths_in_order(self) -> Self:
-        if self.min_characters > self.max_characters:
-            raise ValueError(
-                f"min_characters {self.min_characters} is above max_characters {self.max_characters}"
-            )
-        return self
-
 
 class CorpusConfig(ShorthandSection):
     """One parallel text: a prefix, two files, a TSV or JSONL file, or OPUS-100 (exactly one of them).

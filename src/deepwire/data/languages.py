@@ -33,7 +33,7 @@ class Direction(NamedTuple):
         """Parses `SRC-TGT`, such as `en-de` or `zh-Hans-pt_BR`; anything else is a ValueError."""
         match = _DIRECTION.fullmatch(text)
         if match is None:
-            raise ValueError(f"{text!r} is not a direction such as en-de: {_wrong_language(text)}")
+            raise ValueError(f"{text!r} is not a direction such as en-de: two languages, each {_FORM}")
         if match[1] == match[2]:
             raise ValueError(f"{text!r} translates a language into itself")
         return cls(match[1], match[2])
@@ -43,14 +43,6 @@ def check_language(name: str) -> None:
     """Raises a ValueError unless the name has the form of a language tag: `de`, `pt_BR`, `zh-Hans`."""
     if _LANGUAGE_TAG.fullmatch(name) is None:
         raise ValueError(f"{name!r} is not a language tag: {_FORM}")
-
-
-def _wrong_language(text: str) -> str:
-    names = text.split("-")
-    wrong = next((name for name in names if _LANGUAGE_TAG.fullmatch(name) is None), None)
-    if len(names) != 2 or wrong is None:
-        return f"two languages, each {_FORM}"
-    return f"{wrong!r} is not a language tag: {_FORM}"
 
 
 @dataclass(frozen=True)

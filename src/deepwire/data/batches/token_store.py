@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Literal, NamedTuple, Self
 
 import numpy as np
@@ -70,9 +69,9 @@ class TokenBlock(NamedTuple):
 class _SideHeader(BaseModel):
     dtype: Literal["<u2", "<u4"]
     vocabulary: NonNegativeInt
-    tokens: NonNegativeInt
-    text_bytes: NonNegativeInt
-    longest: NonNegativeInt
+    tokens: NonNegativeInt = 0
+    text_bytes: NonNegativeInt = 0
+    longest: NonNegativeInt = 0
 
 
 class _StoreHeader(BaseModel):
@@ -154,13 +153,7 @@ class StoreWriter:
         folder.mkdir(parents=True)
         self._folder, self._files = folder, dict[str, BinaryIO]()
         source, target = (
-            _SideHeader(
-                dtype="<u2" if id_dtype(size).itemsize == 2 else "<u4",
-                vocabulary=size,
-                tokens=0,
-                text_bytes=0,
-                longest=0,
-            )
+            _SideHeader(dtype="<u2" if id_dtype(size).itemsize == 2 else "<u4", vocabulary=size)
             for size in (source_size, target_size)
         )
         self._header = _StoreHeader(
@@ -174,24 +167,16 @@ class StoreWriter:
         )
         try:
             for name in self._header.files():
-                self._files[name] = self._open(name)
+                self._files[name] = (folder / name).open("wb", 1 << 20)
                 self._write(name, np.zeros(int(name.endswith("offsets")), "<i8"))
         except OSError:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
-
-    def _open(self, name: str) -> BinaryIO:
-        return (self._folder / name).open("wb", 1 << 20)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_fault: object) -> None:
         for file in self._files.values():
             # Closing writes what is left in memory: on a full disk that fails once more and says nothing new.
             with suppress(OSError):

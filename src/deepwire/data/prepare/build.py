@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
@@ -60,14 +59,9 @@ class TemporaryPairs(AbstractContextManager["TemporaryPairs"]):
         self._waiting: list[PairBlock] = []
         self._pairs, self._end = 0, 0
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *fault: object) -> None:
         if self.context_only is not None:
-            self.context_only.__exit__(kind, fault, trace)
+            self.context_only.__exit__(kind, *fault)
         if kind is None:
             self._end_chunk()
         self._file.close()
