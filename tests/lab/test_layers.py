@@ -213,7 +213,7 @@ def test_a_linear_map_sees_one_position_only(make_model: ModelMaker) -> None:
 
 def test_linearise_tells_the_loss_of_each_layer_of_a_run(run: str, capsys) -> None:
     options = ("--updates", "3", "--update-tokens", "300", "--json", "--device", "cpu")
-    assert main(["analyze", "linearise", run, *options]) == 0
+    assert main(["analyze", "linearise", run, "--bleu", *options]) == 0
     (table,) = json.loads(capsys.readouterr().out)["findings"][0]["tables"]
     whole, *layers = table["rows"]
     assert [row[:2] for row in layers] == [
@@ -221,3 +221,4 @@ def test_linearise_tells_the_loss_of_each_layer_of_a_run(run: str, capsys) -> No
     ]
     assert all(row[2] - whole[2] == pytest.approx(row[3]) for row in layers)
     assert all(0 < row[4] <= 100 for row in layers)
+    assert all(row[6] is None or row[6] == pytest.approx(100 * (row[5] / whole[5] - 1)) for row in layers)

@@ -10,7 +10,7 @@ cross-attention included. Nothing else of the model is trained again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -221,6 +221,7 @@ def analyse_linearity(
     sides: Sequence[Side] = SIDES,
     updates: int = 200,
     tokens: int = 4096,
+    bleu: Callable[[TranslationModel], float] | None = None,
     tell: LogFn = _quiet,
 ) -> Finding:
     """The loss with one layer at a time replaced by the linear map that is nearest to it.
@@ -232,6 +233,7 @@ def analyse_linearity(
         sides: Whose layers.
         updates: How many updates of training text the maps are fitted on.
         tokens: Target tokens of an update.
+        bleu: BLEU of a model's translations of the text, to be measured too.
         tell: Hears what has been measured.
 
     Raises:
@@ -247,13 +249,20 @@ def analyse_linearity(
     batches = (batch for update in islice(stream, updates) for batch in update.batches)
     fits = nearest_maps(inside, sides, batches)
     whole = loss_of(inside, text)
-    rows: list[tuple[Cell, ...]] = [("whole model", None, whole, 0.0, None)]
+    full = bleu(inside) if bleu else 0.0
+    rows: list[tuple[Cell, ...]] = [("whole model", None, whole, 0.0, None, full, 0.0)]
     for (side, layer), fit in fits.items():
-        loss = loss_of(linearised(inside, side, layer, fit.linear), text)
-        rows.append((side, layer, loss, loss - whole, 100 * fit.explained))
-        tell(f"{side} layer {layer} linear: {loss:.3f} nats a token")
+        changed = linearised(inside, side, layer, fit.linear)
+        loss, score = loss_of(changed, text), bleu(changed) if bleu else 0.0
+        relative = 100 * (score - full) / full if full else None
+        rows.append((side, layer, loss, loss - whole, 100 * fit.explained, score, relative))
+        tell(
+            f"{side} layer {layer} linear: {loss:.3f} nats a token" + (f", BLEU {score:.2f}" if bleu else "")
+        )
     columns = ["stack", "layer", "loss [nats/token] .3", "more than whole [nats/token] .3"]
-    title = "Loss with one layer linear"
+    columns += ["explained variance [%] .1", "BLEU .2", "change of BLEU [%] .2"]
+    shown = len(columns) if bleu else len(columns) - 2
+    table = Table(title="One layer linear", columns=columns[:shown], rows=[row[:shown] for row in rows])
     return Finding(
         analysis="linearise",
         title=f"One layer at a time replaced by a linear map: {model}",
@@ -263,7 +272,7 @@ def analyse_linearity(
         "The map sees one position only: no self-attention and, in the decoder, no cross-attention. A cell "
         "beside the stream goes past the layer unchanged. Loss: negative log-likelihood per target token; "
         f"the model reads the text{text.past} without dropout.",
-        tables=[Table(title=title, columns=[*columns, "explained variance [%] .1"], rows=rows)],
+        tables=[table],
         figures=[_linear_bars(side, [row for row in rows if row[0] == side]) for side in sides],
         provenance=provenance([subject.source], [text.description]),
     )

@@ -171,6 +171,7 @@ def similarity(
 
 Updates = Annotated[int, typer.Option(min=1, help="Updates of training text that maps are fitted on.")]
 UpdateTokens = Annotated[int, typer.Option(min=1, help="Target tokens of an update.")]
+Bleu = Annotated[bool, typer.Option("--bleu", help="Translate with each layer linear, too, and count BLEU.")]
 
 
 @analysis
@@ -179,6 +180,7 @@ def linearise(
     side: SideName = "both",
     updates: Updates = 200,
     update_tokens: UpdateTokens = 4096,
+    bleu: Bleu = False,
     source: Source = None,
     reference: Reference = None,
     sentences: Sentences = 500,
@@ -188,14 +190,22 @@ def linearise(
 ) -> Findings:
     """The loss with one layer at a time replaced by the nearest linear map, everything else as it was.
 
-    The map is fitted on the run's training text (2020 preprint of the depth-wise LSTM paper, section 4).
+    The map is fitted on the run's training text (2020 preprint of the depth-wise LSTM paper, section 4 and
+    Tables 6 and 7, which have BLEU).
 
-    deepwire analyze linearise runs/demo --updates 100 --html linear.html
+    deepwire analyze linearise runs/demo --updates 100 --bleu
     """
     from deepwire.lab.layers import analyse_linearity
+    from deepwire.lab.subject import read_pairs
 
     use_threads(threads)
     text = (source, reference, sentences, device, direction)
-    return [
-        analyse_linearity(model, *text, sides=_sides(side), updates=updates, tokens=update_tokens, tell=tell)
-    ]
+    score = None
+    if bleu:
+        pairs = read_pairs(model, source, reference, sentences, direction)
+        score = open_scorers([model], pairs, None, device, "fp32", direction)[0].bleu
+    sides = _sides(side)
+    finding = analyse_linearity(
+        model, *text, sides=sides, updates=updates, tokens=update_tokens, bleu=score, tell=tell
+    )
+    return [finding]
