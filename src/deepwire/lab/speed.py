@@ -27,7 +27,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.packed_linear import Packing
 from deepwire.training.config import TrainingConfig
-from deepwire.training.device import PrecisionPolicy, describe
+from deepwire.training.device import DeviceBatch, PrecisionPolicy, describe
 from deepwire.training.optimizers.optimizer import make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 
@@ -119,7 +119,7 @@ class Speed:
     @property
     def mebibytes(self) -> float | None:
         """Memory in MiB."""
-        return None if self.memory is None else self.memory / _MIB
+        return None if self.memory is None else self.memory / 2**20
 
     @property
     def sentences_per_second(self) -> float:
@@ -163,7 +163,7 @@ def sweep(
             if mode == "training":
                 works.append(_training(model, batch, policy))
             else:
-                works.append(_decoding(model, batch[0], workload, formats))
+                works.append(_decoding(model, batch.source, workload, formats))
         for work in works:
             work()  # what happens once does not count
         memory = [peak_memory(work, device) for work in works]
@@ -178,10 +178,7 @@ def sweep(
     return speeds
 
 
-Sides = tuple[Tensor, Tensor, Tensor]
-
-
-def _random_batch(workload: Workload, subject: MeasuredArchitecture, device: torch.device) -> Sides:
+def _random_batch(workload: Workload, subject: MeasuredArchitecture, device: torch.device) -> DeviceBatch:
     """Source, and input and output of the decoder."""
     generator = torch.Generator().manual_seed(_SEED)
     shape = (workload.batch, workload.length)
@@ -190,27 +187,27 @@ def _random_batch(workload: Workload, subject: MeasuredArchitecture, device: tor
         for size in (subject.source_vocabulary, subject.target_vocabulary)
     )
     edge = torch.ones(workload.batch, 1, dtype=torch.int64)
-    return (
+    return DeviceBatch(
         torch.cat((source, edge * EOS), 1).to(device),
         torch.cat((edge * BOS, target), 1).to(device),
         torch.cat((target, edge * EOS), 1).to(device),
     )
 
 
-def _training(model: TranslationModel, batch: Sides, policy: PrecisionPolicy) -> Callable[[], object]:
+def _training(model: TranslationModel, batch: DeviceBatch, policy: PrecisionPolicy) -> Callable[[], object]:
     """One update: forward and backward pass, clipping and Adam."""
     config = TrainingConfig()
     model.train()
-    languages = None
-    if model.languages:  # in turn, as training mixes them
-        languages = torch.arange(len(batch[0]), device=batch[0].device) % model.languages
+    places = torch.arange(len(batch.source), device=batch.source.device)
+    languages = places % model.languages if model.languages else None  # in turn, as training mixes them
     strategy = ParallelStrategy(model, ProcessGroup())
     optimizer = make_optimizer(model, config.optimizer, config.clip_norm, strategy)
 
     def step() -> None:
         with policy.autocast():
-            sums = model.loss(*batch, config.label_smoothing, languages=languages)
-        loss = sums.smoothed / batch[2].numel()
+            sides = (batch.source, batch.target_input, batch.target_output)
+            sums = model.loss(*sides, config.label_smoothing, languages=languages)
+        loss = sums.smoothed / batch.target_output.numel()
         torch.autograd.backward(loss)
         optimizer.step(1e-4, loss.detach())
         optimizer.zero_grad()  # here, so that an update's memory is all that it takes on top of the weights
@@ -247,7 +244,6 @@ _LABELS: Mapping[Axis, str] = {
     "length": "length [subwords]",
     "depth": "depth of both stacks [layers]",
 }
-_MIB = 2**20
 
 
 def speed_finding(
@@ -313,7 +309,7 @@ def speed_finding(
 
 
 def _table(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Table:
-    measured = ["speed [sentences/s] .1", "target [tokens/s] .0", "one batch [ms] .1", "memory [MiB] .1"]
+    measured = ["speed [sentences/s] .1", "target [tokens/s] .0", "memory [MiB] .1"]
     return Table(
         title=f"{mode.capitalize()} against {axis}",
         columns=["model", _LABELS[axis], *measured],
@@ -323,7 +319,6 @@ def _table(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Table:
                 getattr(speed.workload, axis),
                 speed.sentences_per_second,
                 speed.tokens_per_second,
-                1000 * speed.seconds,
                 speed.mebibytes,
             )
             for speed in speeds
