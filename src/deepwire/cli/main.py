@@ -58,7 +58,7 @@ COMMANDS = {
     "perplexity": ("score:perplexity", "Perplexity of text with a language model: per token, word, byte."),
     "evaluate": ("evaluate:evaluate", "BLEU, chrF, TER and significance, of files or of models."),
     "evaluate-directions": (
-        "evaluate_directions:evaluate_directions",
+        "evaluate:evaluate_directions",
         "The table of a model of many languages: every direction, averages, groups, win ratio.",
     ),
     "distill": ("synthesize:distill", "Translate training text with a teacher model, for a student."),
