@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from ctypes import c_ulong, py_object, pythonapi
 from pathlib import PurePath
+from threading import Lock, get_ident
 from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
@@ -86,8 +88,7 @@ class DocumentTranslator:
     def __init__(self, service: Service) -> None:
         self._service = service
         # Reading a large document must not keep the texts of others from being split, nor their documents.
-        self._threads = ThreadPoolExecutor(_THREADS, "documents")
-        self._turns = WeakValueDictionary[str, asyncio.Lock]()
+        self._run = ClientThreads(_THREADS).run
 
     async def translate(
         self,
@@ -120,31 +121,62 @@ class DocumentTranslator:
         content = await self._run(lambda: document.render(translated_units(plan, translations)), client)
         return TranslatedDocument(content, into, plan.untranslated)
 
-    async def _run(self, work: Callable[[], _Result], client: Client) -> _Result:
-        """The result of work, in a thread, of which a client has one at a time.
 
-        Work that has begun goes on when its client has gone away, who has no other turn until it ends.
+def beginning(document: Document) -> str:
+    """Text of a document to tell its language by."""
+    return " ".join(run.text for unit in document.units[:_SAMPLE] for run in unit)
+
+
+class ClientThreads:
+    """A few threads, of which a client has one at a time.
+
+    Args:
+        most: Threads of all clients.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._threads = ThreadPoolExecutor(most, "client")
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()
+
+    async def run(self, work: Callable[[], _Result], client: Client) -> _Result:
+        """The result of work, in a thread; it is begun only if it is still wanted when it is its turn.
+
+        Work whose client has gone away, or whose time is over, ends at its next step in Python. Until then
+        the client has no other thread.
 
         Raises:
             DisconnectedError: The client has gone away.
         """
         turn = self._turns.setdefault(client.name, asyncio.Lock())
-        wanted = True
+        changing, thread, given_up, is_turn = Lock(), 0, False, False
+
+        def begin() -> _Result:
+            nonlocal thread
+            with changing:
+                if given_up:
+                    raise DisconnectedError
+                thread = get_ident()
+            try:
+                return work()
+            finally:
+                with changing:
+                    thread = 0
 
         async def in_turn() -> _Result:
+            nonlocal is_turn
             async with turn:
-                if not wanted:
-                    raise DisconnectedError
-                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+                is_turn = True
+                return await asyncio.get_running_loop().run_in_executor(self._threads, begin)
 
+        # A task of its own: it keeps the turn until the thread has ended, also when nobody waits for it.
         result = asyncio.ensure_future(in_turn())
         result.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             return await client.wait_for(result)
         finally:
-            wanted = False
-
-
-def beginning(document: Document) -> str:
-    """Text of a document to tell its language by."""
-    return " ".join(run.text for unit in document.units[:_SAMPLE] for run in unit)
+            with changing:
+                given_up = True
+                if thread:  # readers of documents, some not ours, have no place to ask whether to go on
+                    pythonapi.PyThreadState_SetAsyncExc(c_ulong(thread), py_object(DisconnectedError))
+            if not is_turn:
+                result.cancel()
