@@ -143,24 +143,6 @@ def test_neutron_with_several_languages(command: Command, tmp_path: Path) -> Non
         assert (code, len(out.splitlines())) == (0, 1), err
 
 
-def test_fairseq_with_several_languages(command: Command, dictionary: Path, tmp_path: Path) -> None:
-    """A GTrans with weights of each language, too; both of its languages are targets."""
-    path, model, tensors = tmp_path / "x.safetensors", tmp_path / "model", parameters("gtrans_sparse")
-    weights = tensors.pop("decoder.loss_weight")
-    save_file({**tensors, "decoder.loss_weight.0": weights + 1, "decoder.loss_weight.1": weights}, path)
-    options = ("--vocabulary", dictionary, "--languages", "en,de", "-o", model, "model.heads=4")
-    code, _, err = command("import", "fairseq", path, *options, "decoding.max_length_extra=3")
-    assert code == 0, err
-    loaded = load_model(model)
-    assert loaded.languages == ("de", "en")
-    assert torch.equal(
-        loaded.model.get_parameter("decoder.fusion.weights"), torch.stack((weights, weights + 1))
-    )
-    (tmp_path / "input.txt").write_text("word1 word2\n")
-    code, out, err = command("translate", model, "--to", "en", "--input", tmp_path / "input.txt")
-    assert (code, len(out.splitlines())) == (0, 1), err
-
-
 def test_architecture_from_a_run_file(command: Command, dictionary: Path, tmp_path: Path) -> None:
     """A run file gives architecture, languages and decoding; a bare file of tensors needs no more."""
     (tmp_path / "run.yaml").write_text(RUN)

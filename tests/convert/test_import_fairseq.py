@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deepwire.checkpoint.store import load_model, save_model
 from deepwire.convert.importers import (
     IMPORTERS,
     ForeignCheckpoint,
@@ -122,15 +121,6 @@ def test_bare_parameters(name: str, tmp_path: Path, vocabularies: Vocabularies) 
     if name.endswith("window2"):  # entries outside began at 0, but are learned like the others
         assert told.assumed["model.encoder.aggregation"]
     check_golden(model_of(foreign, vocabularies, changes), name)
-
-
-def test_saved_model_is_the_same(tmp_path: Path, vocabularies: Vocabularies) -> None:
-    """A model directory of an imported model gives the golden numbers, too."""
-    foreign = read_foreign_checkpoint(write_fairseq(tmp_path, "dlcl_prenorm", "pt"))
-    save_model(tmp_path / "model", model_of(foreign, vocabularies), vocabularies, {})
-    loaded = load_model(tmp_path / "model")
-    check_golden(loaded.model, "dlcl_prenorm")
-    assert loaded.vocabularies.source.pieces([4, 47]) == ["word0", "word43"]
 
 
 @settings(max_examples=20, deadline=None)
@@ -260,6 +250,7 @@ def test_weights_that_should_be_constant(vocabularies: Vocabularies) -> None:
         ({"encoder_history_type": "gru"}, "encoder_history_type=gru"),
         ({"arch": "lightconv_wmt_en_de"}, "arch=lightconv_wmt_en_de, which the importer does not know"),
         ({"cross_self_attention": True}, "cross_self_attention=True"),
+        ({"decoder_group_type": "ls:sparse"}, "decoder_group_type=ls:sparse"),
     ],
 )
 def test_kinds_that_are_not_known(arguments: Mapping[str, object], message: str) -> None:
@@ -282,13 +273,6 @@ def test_sides_of_different_heads(vocabularies: Vocabularies) -> None:
     assert (config.size("encoder")[1], config.size("decoder")[1]) == (2, 4)
 
 
-def test_groups_that_leave_layers_over() -> None:
-    """The released GTrans ignores the layers above its last whole group; that is said, not copied."""
-    tensors = {**parameters("gtrans_sparse"), "encoder.encoder_fusion_weight": torch.zeros(3)}
-    with pytest.raises(ModelError, match="3 encoder groups of 4 layers"):
-        FAIRSEQ.architecture(ForeignCheckpoint(Path("x.pt"), tensors, {}))
-
-
 def test_files_of_old_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vocabularies: Vocabularies
 ) -> None:
@@ -309,34 +293,3 @@ def test_files_of_old_versions(
     torch.save(content, path, _use_new_zipfile_serialization=False)
     monkeypatch.undo()
     check_golden(model_of(read_foreign_checkpoint(path), vocabularies), "fairseq_prenorm")
-
-
-@pytest.mark.parametrize("name", ["gtrans_sparse", "gtrans_sparse_without_ensemble"])
-@pytest.mark.parametrize("arguments", [True, False])
-def test_weights_of_groups_by_language(name: str, arguments: bool, vocabularies: Vocabularies) -> None:
-    """GTrans ls:sparse and its like: each language has weights of its own, in the order asked for."""
-    whole = "decoder.loss_weight" if name == "gtrans_sparse" else "decoder.decoder_fusion_weight"
-    tensors = parameters(name)
-    weights = tensors.pop(whole)
-    tensors |= {
-        f"{whole}.{number}": one for number, one in enumerate((weights + 1, weights, weights.flip(0)))
-    }
-    told = {**ARGUMENTS[name]} if arguments else {}
-    if arguments:
-        told["decoder_group_type"] = f"ls:{told['decoder_group_type']}"
-    foreign = ForeignCheckpoint(Path("x.pt"), tensors, told)
-    assert FAIRSEQ.languages(foreign) == 3
-    assert FAIRSEQ.languages(ForeignCheckpoint(Path("x.pt"), parameters(name), {})) == 0
-    model = model_of(FAIRSEQ.with_language_order(foreign, (2, 0, 1)), vocabularies)
-    vectors = golden(name)
-    source, target = ours(vectors["in/src_tokens_rightpad"]), ours(vectors["in/prev_output_tokens"]).clone()
-    target[:, 0] = BOS
-    expected = vectors.get("out/mixture_logprob")
-    if expected is None:
-        expected = vectors["out/logits"].log_softmax(-1)
-    with torch.no_grad():
-        found = model.log_probs(source, target, languages=torch.tensor([2]))[..., [BOS, PAD, *range(2, SIZE)]]
-    assert (found - expected)[vectors["in/target"] != THEIRS["pad"]].abs().max() < TOLERANCE
-    encoder = ForeignCheckpoint(Path("x.pt"), tensors, {**told, "encoder_group_type": "ls:sparse"})
-    with pytest.raises(ModelError, match="encoder_group_type=ls:sparse"):
-        FAIRSEQ.architecture(encoder)

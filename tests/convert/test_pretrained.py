@@ -206,7 +206,7 @@ def test_a_narrow_decoder_beside_a_pretrained_encoder(folder: Path, same: Vocabu
     report = start_pretrained(PretrainedSection(encoder=folder, decoder="none"), model, same)
     assert report.layers == {"encoder": [1, 2, 3]}
     assert "target_embedding.table.weight" in report.untrained
-    with pytest.raises(UsageError, match=r"model\.decoder: d_model=16, not 8"):
+    with pytest.raises(UsageError, match=r"d_model=16 of the decoder, not 8"):
         start_pretrained(PretrainedSection(encoder=folder), model_of(same, **changes), same)
 
 
@@ -233,10 +233,10 @@ def test_settings_that_differ_are_named_with_what_they_must_be(folder: Path, sam
     with pytest.raises(UsageError) as caught:
         start_pretrained(PretrainedSection(encoder=folder), model, same)
     for text in (
-        "model: activation=gelu, not relu",
-        "connection.type=post_norm, not pre_norm",
-        "positions.type=learned, not sinusoidal",
-        "embeddings.scale=false, not true",
+        "activation=gelu of the encoder, not relu",
+        "connection.type=post_norm of the encoder, not pre_norm",
+        "positions.type=learned of the encoder, not sinusoidal",
+        "embeddings.scale=false of the decoder, not true",
         "max_length at most 20, not 50",
     ):
         assert text in str(caught.value)

@@ -82,7 +82,6 @@ class CTranslate2(ExportFormat):
                 "models of one direction can be exported",
             )
         require_plain(model.model)
-        _alignment_layer(model)
         require_distinct(model, "CTranslate2")
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
@@ -99,7 +98,8 @@ class CTranslate2(ExportFormat):
     def write(self, model: LoadedModel, folder: Path, quantization: str) -> None:
         """Write the model, its vocabularies, and its shortlist as a vocabulary map."""
         spec = transformer_spec(model.model)
-        spec.decoder.alignment_layer = np.int16(_alignment_layer(model))
+        layers, layer = model.model.config.decoder.layers, stored_config(model).alignment.layer
+        spec.decoder.alignment_layer = np.int16(layers // 2 if layer is None else min(layer, layers) - 1)
         spec.decoder.alignment_heads = np.int16(0)  # the mean of all
         target = _pieces(model.vocabularies.target)
         spec.config.decoder_start_token = target[EOS if model.model.config.embeddings.start == "eos" else BOS]
@@ -161,8 +161,8 @@ def transformer_spec(model: TranslationModel) -> TransformerSpec:
     """CTranslate2's description of a Transformer, filled with arrays by the names of its attributes."""
     from ctranslate2.specs import transformer_spec as specs
 
-    kinds = ("encoder", specs.TransformerEncoderSpec), ("decoder", specs.TransformerDecoderSpec)
-    spec = specs.TransformerSpec(*(_stack_spec(kind, model, side) for side, kind in kinds))
+    encoder = _stack_spec(specs.TransformerEncoderSpec, model, "encoder")
+    spec = specs.TransformerSpec(encoder, _stack_spec(specs.TransformerDecoderSpec, model, "decoder"))
     spec.encoder.scale_embeddings = model.source_embedding.scale != 1
     spec.decoder.scale_embeddings = model.target_embedding.scale != 1
     for name, array in arrays_of(model).items():
@@ -213,18 +213,6 @@ def _stack_spec(kind: Callable[..., StackSpec], model: TranslationModel, side: S
     if rotary is not None and hasattr(spec, "position_encodings"):
         del spec.position_encodings
     return spec
-
-
-def _alignment_layer(model: LoadedModel) -> int:
-    """The layer whose attention says what a word comes from, from 0.
-
-    Raises:
-        ModelError: The model has no such layer.
-    """
-    layers, layer = model.model.config.decoder.layers, stored_config(model).alignment.layer
-    if layer is not None and layer > layers:
-        raise ModelError(f"decoding.alignment.layer {layer}: the decoder has {layers}", "choose another one")
-    return (layers // 2 + 1 if layer is None else layer) - 1
 
 
 def _shortlist(model: LoadedModel) -> ShortlistTable | None:

@@ -53,7 +53,7 @@ class ExportFormat(ABC):
         name: As in `--to`.
         quantizations: Number formats of weights that it can store, the one as they are first.
         computes_the_same: Whether the other program makes the same operations in the same order, so that
-            with weights as they are it is held to the same translations (`parity.ParityLimits.same`).
+            with weights as they are it is held to the same translations (`parity.Parity.fault`).
         has_language_models: Whether it has models without a source. What `search` reads are then the
             beginnings of texts, and what it gives their continuations.
         never: Symbols that have no probability there. deepwire never writes them either, but counts them in

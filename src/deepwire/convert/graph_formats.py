@@ -7,7 +7,6 @@ programs of `torch.export`.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import logging
 import shutil
@@ -27,7 +26,6 @@ from torch.export import ExportedProgram
 
 from deepwire import __version__
 from deepwire.checkpoint.store import LoadedModel
-from deepwire.config.choice import plugins_of
 from deepwire.convert.decoding_graphs import POSITIONS, Graph, Leaf, Tensors, decoding_graphs
 from deepwire.convert.export_format import ExportedModel, ExportFormat, HostedModel, host_settings
 from deepwire.convert.host.translator import Translator
@@ -86,9 +84,12 @@ class GraphFolder(ExportFormat):
         try:
             for graph in graphs:
                 self.write_graph(graph, folder / f"{graph.name}{self.suffix}", quantization)
-        except RuntimeError as error:  # of torch.export
-            _blame_plugins(model, self.name, error)
-            raise
+        except RuntimeError as error:  # of torch.export; all parts of deepwire can be traced
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ModelError(
+                f"{model.folder}: cannot be exported as {self.name}: {reason}",
+                "parts of other packages may have no tests of values and no loops over positions in Python",
+            ) from error
         model.vocabularies.save(folder / VOCABULARY)
         files = Path(__file__).with_name("host")
         (folder / HOST).mkdir()
@@ -103,9 +104,13 @@ class GraphFolder(ExportFormat):
             "runs": self.runs,
             "architecture": "language_model" if is_language_model else model.model.config.architecture,
             "weights": quantization,
-            "rounds": _rounds(model),
             "graphs": {
-                graph.name: _described(graph, folder / f"{graph.name}{self.suffix}") for graph in graphs
+                graph.name: {
+                    "file": f"{graph.name}{self.suffix}",
+                    "inputs": [asdict(leaf) for leaf in graph.inputs],
+                    "outputs": [asdict(leaf) for leaf in graph.outputs],
+                }
+                for graph in graphs
             },
             "symbols": {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK},
             "source_bos": model.metadata.get("source_bos") is True,
@@ -176,34 +181,6 @@ class TorchExport(GraphFolder):
         return f"torch {torch.__version__}"
 
 
-def _blame_plugins(model: LoadedModel, format_name: str, error: RuntimeError) -> None:
-    """Say what cannot be traced where a part is of another package; all of deepwire's can.
-
-    Raises:
-        ModelError: One is.
-    """
-    used = plugins_of(model.model.config)
-    if parts := ", ".join(f"{each.kind} {each.name}" for each in used if each.kind != "initialization"):
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ModelError(
-            f"{model.folder}: cannot be exported as {format_name} with parts of other packages ({parts}): "
-            f"{reason}",
-            "they may have no tests of values and no loops over positions in Python",
-        ) from error
-
-
-def _described(graph: Graph, file: Path) -> dict[str, object]:
-    """The entry of a graph in the manifest."""
-    with file.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    return {
-        "file": file.name,
-        "sha256": digest,
-        "inputs": [asdict(leaf) for leaf in graph.inputs],
-        "outputs": [asdict(leaf) for leaf in graph.outputs],
-    }
-
-
 def _languages(model: LoadedModel) -> dict[str, dict[str, int | None]]:
     """Tokens and numbers of each target language; none with one direction."""
     languages = Languages.from_metadata(model.metadata)
@@ -228,13 +205,6 @@ def _vocabulary_files(vocabularies: Vocabularies) -> dict[str, object]:
         for side, vocabulary in vocabularies.sides.items()
     }
     return {"type": vocabularies.type, **files}
-
-
-def _rounds(model: LoadedModel) -> int | None:
-    """How often the encoder's graph runs its middle layers; None without recurrent depth."""
-    if model.model.config.is_decoder_only or (recurrence := model.model.config.encoder.recurrence) is None:
-        return None
-    return stored_config(model).rounds or recurrence.rounds
 
 
 class _Flat(nn.Module):

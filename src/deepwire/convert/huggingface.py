@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -93,17 +92,11 @@ class HuggingFace(ExportFormat):
         """Differences of the search and of norms, and how a language is chosen."""
         config, notes = stored_config(model), []
         if config.length_penalty and config.length_penalty_form != "average":
-            power = f"^{config.length_penalty:g}"
-            notes.append(
-                f"transformers divides by length{power}, and not by ((5 + length) / 6){power}; with "
-                "decoding.length_penalty_form: average both do the same"
-            )
+            notes.append("the length penalty has the form average there: use decoding.length_penalty_form")
         if config.sampling is not None:
             notes.append("decoding.sampling is left out: generation_config.json asks for a search")
-        if model.model.config.norm_eps != NORM_EPS:
-            notes.append(
-                f"norms have an epsilon of {NORM_EPS:g} there, and of {model.model.config.norm_eps:g} here"
-            )
+        if (eps := model.model.config.norm_eps) != NORM_EPS:
+            notes.append(f"norms have an epsilon of {NORM_EPS:g} there, and of {eps:g} here")
         languages = Languages.from_metadata(model.metadata)
         if languages is not None and languages.tags_target and len(languages.targets) > 1:
             notes.append("give generate(decoder_start_token_id=...) the number of a tag such as >>de<<")
@@ -360,12 +353,9 @@ class _Read(ExportedModel):
         # Those of the folder, and of each sentence.
         del wanted["suppress_tokens"], wanted["max_length"]
         wanted["no_repeat_ngram_size"] = config.no_repeat_ngram
-        # Sentences of one length together, since the limit of a translation depends on it.
-        order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
-        translations: list[list[str]] = [[] for _ in sources]
-        for length, group in groupby(order, key=lambda number: len(sources[number])):
-            rows, limit = list(group), config.output_limit(length)
-            ids = self._padded([self._read(sources[row], language) for row in rows])
+        limit, translations = config.max_length_extra, list[list[str]]()
+        for start in range(0, len(sources), _BATCH):
+            ids = self._padded([self._read(source, language) for source in sources[start : start + _BATCH]])
             with quiet():
                 found = self._model.generate(
                     ids,
@@ -375,9 +365,9 @@ class _Read(ExportedModel):
                     logits_processor=[partial(_only_end, self._end, limit)],
                     **{"early_stopping": False, **wanted},
                 )
-            for row, (_, *text) in zip(rows, found.tolist(), strict=True):
+            for _, *text in found.tolist():
                 ended = text[: text.index(self._end)] if self._end in text else text
-                translations[row] = [self._pieces[number] for number in ended]
+                translations.append([self._pieces[number] for number in ended])
         return translations
 
     @torch.inference_mode()

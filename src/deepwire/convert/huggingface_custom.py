@@ -82,8 +82,11 @@ class HuggingFaceCode(ExportFormat):
         }
         (folder / "config.json").write_text(json_text(config), encoding="utf-8")
         decoding = stored_config(model)
-        search = {"num_beams": decoding.beam, "num_return_sequences": decoding.n_best}
-        search["length_penalty"] = decoding.length_penalty
+        search: dict[str, object] = {
+            "num_beams": decoding.beam,
+            "num_return_sequences": decoding.n_best,
+            "length_penalty": decoding.length_penalty,
+        }
         (folder / "generation_config.json").write_text(json_text(search), encoding="utf-8")
         stored = {f"translation.{name}": value for name, value in _distinct(translation).items()}
         write_tensors(folder / "model.safetensors", stored, {"format": "pt"})

@@ -103,16 +103,11 @@ class Marian(ExportFormat):
         """Differences of the search, of norms and of the vocabulary."""
         config, notes = stored_config(model), []
         if config.length_penalty and config.length_penalty_form != "average":
-            power = f"^{config.length_penalty:g}"
-            notes.append(f"Marian divides by length{power}, and not by ((5 + length) / 6){power}")
+            notes.append("the length penalty has the form average there: use decoding.length_penalty_form")
         if config.beam > 1:
-            notes.append(
-                "Marian's beam gets narrower with every hypothesis that ends; deepwire's is filled up"
-            )
-        if model.model.config.norm_eps != _EPSILON:
-            notes.append(
-                f"norms have an epsilon of {_EPSILON:g} there, and of {model.model.config.norm_eps:g} here"
-            )
+            notes.append("Marian's beam gets narrower with every hypothesis that ends; ours is filled up")
+        if (eps := model.model.config.norm_eps) != _EPSILON:
+            notes.append(f"norms have an epsilon of {_EPSILON:g} there, and of {eps:g} here")
         if not isinstance(model.vocabularies.source, SentencePieceVocabulary):
             notes.append("Marian is given subwords, with spaces between them: its vocabulary is of words")
         return tuple(notes)

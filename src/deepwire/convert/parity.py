@@ -175,7 +175,7 @@ class _Sample:
         return self._pieces(best.ids)
 
     def targets(self, found: Sequence[Pieces]) -> dict[int, Pieces]:
-        """What both models score, by row: our translations that have text; texts behind their beginnings."""
+        """Targets that both models score, by row: our translations; or texts behind their beginnings."""
         if self.writes:
             return {row: self._pieces(ids[len(self.read[row]) :]) for row, ids in enumerate(self.ids)}
         targets = {row: pieces for row, pieces in enumerate(found) if self.text(pieces).strip()}

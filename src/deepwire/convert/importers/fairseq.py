@@ -6,8 +6,8 @@ Structure comes from names and shapes, the rest from the arguments.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from deepwire.config.yaml_tree import PlainValue
@@ -30,8 +30,6 @@ from deepwire.model.translation_model import TranslationModel
 _IGNORED = re.compile(r"(encoder|decoder)\.(version|embed_positions\.(_float_tensor|weights))")
 _LAYER = re.compile(r"(?:encoder|decoder)\.layers\.(\d+)\.(.+?)[._](weight|bias|position_keys)")
 _HISTORY_NORM = re.compile(r"(encoder|decoder)\.history\.layer_norms\.(\d+)\.(weight|bias)")
-# GTrans, decoder group types ls:sparse and ls:sparse-without-ensemble: weights of each target language.
-_OF_LANGUAGE = re.compile(r"decoder\.(loss_weight|decoder_fusion_weight)\.(\d+)")
 # The norms of a layer, by the names of later versions, in the order of its sub-layers; old ones number them.
 _NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
@@ -118,10 +116,6 @@ class FairseqImporter(Importer):
         side, _, rest = name.partition(".")
         if side not in SIDES:
             return None
-        if (of_language := _OF_LANGUAGE.fullmatch(name)) is not None:
-            (whole,) = _group_weights(of_language[1], model, foreign) or (None,)
-            part = int(of_language[2]), self.languages(foreign)
-            return None if whole is None else (Destination(whole.name, *part),)
         if rest in ("decoder_fusion_weight", "loss_weight"):
             return _group_weights(rest, model, foreign)
         if rest in _WHOLE:
@@ -134,20 +128,6 @@ class FairseqImporter(Importer):
             return (Destination(f"{side}.aggregation.norms.{int(norm[2]) + shift}.{norm[3]}"),)
         layer = _LAYER.fullmatch(name)
         return None if layer is None else _in_layer(side, int(layer[1]), layer[2], layer[3])
-
-    def languages(self, foreign: ForeignCheckpoint) -> int:
-        """As many as there are weights of groups in a GTrans of kind ls:sparse or its like."""
-        return len({match[2] for match in map(_OF_LANGUAGE.fullmatch, foreign.tensors) if match})
-
-    def with_language_order(self, foreign: ForeignCheckpoint, order: Sequence[int]) -> ForeignCheckpoint:
-        """The weights of groups have the number of the language in their name."""
-        places = {str(old): new for new, old in enumerate(order)}
-
-        def renamed(name: str) -> str:
-            match = _OF_LANGUAGE.fullmatch(name)
-            return name if match is None else f"decoder.{match[1]}.{places.get(match[2], match[2])}"
-
-        return replace(foreign, tensors={renamed(name): tensor for name, tensor in foreign.tensors.items()})
 
     def read_pieces(self, path: Path) -> list[str]:
         """The pieces of a `dict.txt`: a piece and its count a line."""
@@ -223,8 +203,6 @@ class _Reader:
             }
             # Names and shapes tell that layers are combined, but not all of how.
             (known if settings else assumed).update({k: v for k, v in combinations.items() if v is not None})
-        if self._languages:
-            known["model.languages"] = {"fusion": "decoder"}
         for key, argument, default in (
             ("model.activation", "activation_fn", "relu"),
             ("data.source", "source_lang", "source"),
@@ -345,9 +323,6 @@ class _Reader:
 
     def _encoder_groups(self) -> PlainValue:
         groups = self._shape("encoder.encoder_fusion_weight", 0)
-        kind = self.foreign.settings.get("encoder_group_type")
-        if isinstance(kind, str) and kind.startswith("ls:"):
-            raise self._unknown("encoder_group_type", kind)  # the released code cannot compute it
         if groups is None:
             return None
         if self._pre_norm("encoder"):
@@ -359,14 +334,11 @@ class _Reader:
 
     def _decoder_groups(self) -> PlainValue:
         mixed, gates = (
-            self._shape(f"decoder.{name}", 0) or self._shape(f"decoder.{name}.0", 0)
-            for name in ("loss_weight", "decoder_fusion_weight")
+            self._shape(f"decoder.{name}", 0) for name in ("loss_weight", "decoder_fusion_weight")
         )
         if mixed is None:
             return None
         kind = self.foreign.settings.get("decoder_group_type")
-        if isinstance(kind, str) and self._languages:
-            kind = kind.removeprefix("ls:")
         if kind is None:
             dense = gates == self._layers("decoder") and mixed > 1
             kind = "sparse" if gates is None else "dense" if dense else "sparse-without-ensemble"
@@ -405,6 +377,9 @@ class _Reader:
         arch = settings.get("arch")
         if isinstance(arch, str) and _OTHER_FAMILY.search(arch):
             raise self._unknown("arch", arch)
+        for side in SIDES:
+            if str(settings.get(f"{side}_group_type")).startswith("ls:"):  # weights of each language
+                raise self._unknown(f"{side}_group_type", settings[f"{side}_group_type"])
         for argument, value in _REFUSED.items():
             if settings.get(argument) not in (None, value):
                 raise self._unknown(argument, settings[argument])
@@ -414,10 +389,6 @@ class _Reader:
             f"{self.foreign.path}: was made with {argument}={value}, which the importer does not know",
             _RUN_FILE,
         )
-
-    @property
-    def _languages(self) -> int:
-        return FairseqImporter().languages(self.foreign)
 
     def _layers(self, side: Side) -> int:
         return number_of_layers(self.foreign, rf"{side}\.layers\.(\d+)\.")

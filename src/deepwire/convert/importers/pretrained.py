@@ -188,9 +188,7 @@ def _vocabulary(path: Path, rows: int) -> Vocabulary:
             raise ModelError(f"{path}: has more than {_LARGEST_MODEL >> 20} MiB, and is no usual vocabulary")
         model = read_regular(path)
     except OSError as error:
-        raise ModelError(
-            f"{path}: cannot read: {error.strerror}", "the vocabulary belongs to the encoder"
-        ) from None
+        raise ModelError(f"{path}: cannot read: {error.strerror}") from None
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError:
@@ -202,10 +200,7 @@ def _vocabulary(path: Path, rows: int) -> Vocabulary:
     ]
     vocabulary = PieceTableVocabulary(model, Dictionary(ordinary), str(path))
     if vocabulary.size > rows:
-        raise ModelError(
-            f"{path}: has {vocabulary.size} pieces, but the encoder knows {rows}",
-            "the two files are not of one model",
-        )
+        raise ModelError(f"{path}: has {vocabulary.size} pieces, but the encoder knows {rows}")
     return vocabulary
 
 
@@ -318,8 +313,7 @@ def _layers(
         raise UsageError(
             f"training.pretrained: {encoder.folder} has {encoder.layers} layers, fewer than the {wanted} of "
             f"model.{side}",
-            f"set model.{side}.layers to {encoder.layers} at most"
-            + (", or training.pretrained.decoder to none" if side == "decoder" else ""),
+            f"set model.{side}.layers to {encoder.layers} at most",
         )
     if side == "encoder" or decoder == "bottom":
         # With a feed-forward in front of the cross-attention, a layer begins as two pretrained ones.
@@ -349,25 +343,20 @@ def _tables(
 
 def _require_settings(encoder: PretrainedEncoder, model: TranslationModel, sides: list[Side]) -> None:
     """Refuse a model that computes otherwise than the encoder where it takes its parameters."""
-    wrong: dict[Side, list[str]] = {}
+    wrong = []
     for side in sides:
         stored = _in_force(model.config, side)
-        wrong[side] = [
-            f"{key}={_written(value)}, not {_written(stored.get(key))}"
+        wrong += [
+            f"{key}={_written(value)} of the {side}, not {_written(stored.get(key))}"
             for key, value in encoder.settings.items()
             if stored.get(key) != value
         ]
     rows = encoder.positions.size(0) - int(str(encoder.settings["positions.first"]))
     if model.config.max_length > rows:
-        wrong["encoder"].append(f"max_length at most {rows}, not {model.config.max_length}")
-    both = [text for text in wrong["encoder"] if all(text in texts for texts in wrong.values())]
-    places = {"model": both} | {
-        f"model.{side}": [text for text in texts if text not in both] for side, texts in wrong.items()
-    }
-    if any(places.values()):
-        listed = "; ".join(f"{place}: {', '.join(texts)}" for place, texts in places.items() if texts)
+        wrong.append(f"max_length at most {rows}, not {model.config.max_length}")
+    if wrong:
         raise UsageError(
-            f"training.pretrained: {encoder.folder} needs other settings in {listed}",
+            f"training.pretrained: {encoder.folder} needs other settings of the model: {'; '.join(wrong)}",
             "set them so in the run file",
         )
 
