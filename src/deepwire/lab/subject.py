@@ -29,6 +29,7 @@ from deepwire.decoding.model_inputs import LanguageSelector, batches_by_length, 
 from deepwire.decoding.model_loading import languages_of, pick_device
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.evaluation.directed_texts import texts_of_run
+from deepwire.evaluation.metric import check_line_counts
 from deepwire.evaluation.texts import Text, data_section, read_text, selected_target, test_set
 from deepwire.io.regular_files import read_json
 from deepwire.lab.finding import ModelSource
@@ -36,7 +37,7 @@ from deepwire.model.build import build_model
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.process import own_random_numbers, seed_random_numbers
-from deepwire.runfile import RunFile, load_run_file
+from deepwire.runfile import RunFile, completed, load_run_file
 from deepwire.training.device import DeviceUpdate, feed
 
 BATCH_TOKENS = 1024
@@ -166,12 +167,7 @@ def read_pairs(
         texts = texts_of_run(model).read(direction)
     else:
         texts = test_set(model)
-    lines = [len(text.lines) for text in texts]
-    if lines[0] != lines[1]:
-        raise DataError(
-            f"{texts[0].name} has {lines[0]} lines, {texts[1].name} {lines[1]}",
-            "line n of one must be the translation of line n of the other",
-        )
+    check_line_counts([(text.name, text.lines) for text in texts])
     return ParallelText(*texts).beginning(limit)
 
 
@@ -426,14 +422,10 @@ def text_of_run(
 
 
 def _run_file(run: RunDirectory) -> RunFile:
-    stored = read_json(run.resolved_config)
-    stored.pop("recipe", None)
     try:
-        return RunFile.model_validate(stored)
+        return RunFile.model_validate(completed(read_json(run.resolved_config)))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ModelError(f"{run.resolved_config}: {where}: {first['msg']}") from error
+        raise ModelError(f"{run.resolved_config}: {error.errors()[0]['msg']}") from error
 
 
 def open_untrained(name: str, overrides: Sequence[str] = ()) -> TrainingText:
