@@ -159,7 +159,6 @@ def test_a_dry_run_leaves_no_run(corpus: Path, capsys: pytest.CaptureFixture[str
         "parameters",
         "memory",
         "target tokens/s",
-        "padding",
         "an epoch",
         "the whole run   40 updates",
     ):

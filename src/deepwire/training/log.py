@@ -244,7 +244,16 @@ class RunLog:
             "tokens_per_second": averages.tokens_per_second,
             **rest,
         }
-        self._record("train", state, {"target_tokens": state.target_tokens, **values, **_of_machine(status)})
+        self._record(
+            "train",
+            state,
+            {
+                "target_tokens": state.target_tokens,
+                **values,
+                "seconds": status.seconds,
+                "memory": status.memory,
+            },
+        )
         self._event("train", state.update, values)
         self._display.train_line(status, averages)
 
@@ -299,10 +308,6 @@ class RunLog:
                 self._events.add_scalar(f"{kind}/{name}", value, update)
 
 
-def _of_machine(status: TrainingStatus) -> dict[str, float]:
-    return {"seconds": status.seconds, "memory": status.memory}
-
-
 def _tensorboard(folder: Path, after: int) -> SummaryWriter:
     try:
         from torch.utils.tensorboard import SummaryWriter
@@ -340,7 +345,7 @@ def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> None
     with disk_errors(path), open_for_appending(path) as file:
         file.seek(0)
         lines = file.read().split("\n")
-    records = [(_record(line), line) for line in lines]
+    records = [(_parsed(line), line) for line in lines]
     kept = "".join(
         f"{line}\n"
         for record, line in records
@@ -350,7 +355,7 @@ def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> None
         write_text(path, kept)
 
 
-def _record(line: str) -> dict[str, object] | None:
+def _parsed(line: str) -> dict[str, object] | None:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):

@@ -101,11 +101,6 @@ def with_tags(rows: RowMap, pieces: int, old: Languages | None, new: Languages |
     return replace(rows, origins=[*rows.origins, *tags])
 
 
-def with_separator(rows: RowMap, origin: int, *, wanted: bool) -> RowMap:
-    """The rows of pieces and tags, then, where it is wanted, that of the separator, made of row `origin`."""
-    return replace(rows, origins=[*rows.origins, [origin]]) if wanted else rows
-
-
 def _pieces(vocabulary: Vocabulary) -> list[str]:
     """The ordinary pieces, which are numbered from 4."""
     return vocabulary.pieces(range(_SPECIAL, vocabulary.size))
@@ -243,7 +238,9 @@ def start_from(
     folder = find_model(config.model)
     loaded = load_model(folder)
     before = Languages.from_metadata(loaded.metadata)
-    changed = _changes(loaded, model, source_bos) | _changes_of_languages(before, languages)
+    changed = _changes(loaded, model, source_bos)
+    if before is not None and languages is not None and before.tag != languages.tag:
+        changed["data.tag"] = (before.tag, languages.tag)
     contexts = ContextConfig.from_metadata(loaded.metadata), context
     values, maps = _values(loaded, vocabularies, before, languages, contexts)
     values = by_language(values, loaded.model, model, before, languages)
@@ -293,13 +290,14 @@ def _values(
     if old.digest == new.digest and before == languages and had == wanted:
         return values, {}
     source, target = (
-        with_separator(
-            with_tags(map_rows(vocabulary, new_vocabulary), vocabulary.size, before, languages),
-            separator_of(vocabulary.size, before) if had else EOS,
-            wanted=wanted,
-        )
+        with_tags(map_rows(vocabulary, new_vocabulary), vocabulary.size, before, languages)
         for vocabulary, new_vocabulary in ((old.source, new.source), (old.target, new.target))
     )
+    if wanted:  # the separator comes last
+        source, target = (
+            replace(rows, origins=[*rows.origins, [separator_of(side.size, before) if had else EOS]])
+            for rows, side in ((source, old.source), (target, old.target))
+        )
     tables = {"source_embedding.table.": source, "target_embedding.table.": target, "head.": target}
     for name, value in values.items():
         for part, rows in tables.items():
@@ -320,13 +318,6 @@ def _changes(
     changed = {f"model.{key}": (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
     before = loaded.metadata.get("source_bos") is True
     return changed | ({"data.source_bos": (before, source_bos)} if before != source_bos else {})
-
-
-def _changes_of_languages(old: Languages | None, new: Languages | None) -> dict[str, tuple[object, object]]:
-    """The setting of where the language is told, which must be the same."""
-    if old is None or new is None or old.tag == new.tag:
-        return {}
-    return {"data.tag": (old.tag, new.tag)}
 
 
 def _unused(model: TranslationModel, used: Collection[str]) -> list[str]:
