@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from deepwire.evaluation.texts import data_section
 from deepwire.lab.subject import open_untrained, untrained_model
 from deepwire.model.connections.admin import Admin
 from deepwire.model.connections.scaled_post_norm import BranchNorm
@@ -32,3 +33,9 @@ def test_admin_begins_with_what_a_batch_shows(corpus: Path) -> None:
     assert found[0][0] == 1
     assert found[0][1:] == sorted(set(found[0][1:]))
     assert found[0] == found[1] != found[2]
+
+
+def test_settings_of_an_earlier_version_are_read() -> None:
+    """The run has settings that are no more."""
+    run = Path(__file__).parents[1] / "contract" / "stored" / "0.2.0" / "run"
+    assert data_section(str(run)).source == "de"

@@ -258,8 +258,9 @@ def data_section(model: str) -> DataConfig:
     """
     stored = _stored(model)
     try:
-        settings = json.loads(read_regular(stored))
-        return DataConfig.model_validate(settings["data"])
+        data = json.loads(read_regular(stored))["data"]
+        # A run of an earlier version may have settings that are no more; none of them says what text is read.
+        return DataConfig.model_validate({key: data[key] for key in data if key in DataConfig.model_fields})
     except FileNotFoundError:
         raise UsageError(
             f"{model} is not a run directory with a stored run file, so its test set is not known",
