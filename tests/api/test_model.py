@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -37,28 +36,6 @@ def test_samples_are_drawn_by_seed_and_not_by_torch(trained: deepwire.Run) -> No
     assert model.translate(SOURCE) == deepwire.load(trained.path, "cpu", "fp32").translate(SOURCE)
     with pytest.raises(UsageError, match="temperature"):
         model.sample(SOURCE, temperature=0)
-
-
-def test_samples_are_drawn_as_the_call_says_whatever_the_model_has_stored(trained: deepwire.Run) -> None:
-    plain = deepwire.load(trained.path, "cpu", "fp32")
-    stored = {"sampling": {"temperature": 5.0, "epsilon": 0.5, "mbr": 8}}
-    drawing = deepwire.load(trained.path, "cpu", "fp32", settings=stored)
-    assert drawing.sample(SOURCE, 3, seed=7) == plain.sample(SOURCE, 3, seed=7)
-    assert drawing.with_search(sampling={"seed": 7}).config.sampling.temperature == 5.0
-
-
-def test_a_model_that_samples_can_be_asked_to_search(trained: deepwire.Run, data: dict[str, Any]) -> None:
-    plain = deepwire.load(trained.path, "cpu", "fp32")
-    drawing = deepwire.load(trained.path, "cpu", "fp32", settings={"sampling": {"temperature": 9.0}})
-    found = plain.translate(SOURCE, beam=3)
-    assert drawing.translate(SOURCE) != found
-    assert drawing.translate(SOURCE, beam=3, sampling=None) == found
-    assert drawing.with_search(sampling=None).translate(SOURCE) == plain.translate(SOURCE)
-    with pytest.raises(UsageError, match="beam: sampling draws"):
-        drawing.translate(SOURCE, beam=3)
-    texts = {"reference": f"{data['test']}.trg", "source": f"{data['test']}.src"}
-    expected = deepwire.evaluate(plain, decoding={"beam": 3}, **texts)
-    assert deepwire.evaluate(drawing, decoding={"beam": 3, "sampling": None}, **texts) == expected
 
 
 def test_settings_of_one_call_are_those_that_a_model_is_loaded_with(

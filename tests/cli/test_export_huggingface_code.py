@@ -16,8 +16,8 @@ from deepwire.checkpoint.store import load_model
 from deepwire.cli.main import main
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import EOS, Vocabularies
-from deepwire.data.vocabulary_config import BpeConfig, WordsConfig
-from deepwire.errors import ModelError, UsageError
+from deepwire.data.vocabulary_config import BpeConfig
+from deepwire.errors import ModelError
 
 transformers = pytest.importorskip("transformers")
 
@@ -101,23 +101,6 @@ def test_a_system_translates_the_same_there(
     assert texts == deepwire.load(str(model), precision="fp32").translate(lines)
     more = there.generate(**batch, num_beams=4, num_return_sequences=2, max_new_tokens=3)
     assert (more.size(0), more.size(1) <= 4) == (2 * LINES, True)
-
-
-def test_several_directions_and_another_vocabulary(
-    pairs: list[Pair], multi30k: Text, export: Export, tmp_path: Path
-) -> None:
-    words = Vocabularies.learn(WordsConfig(joint=True), pairs)
-    directions = {"languages": ["de", "en", "fr"], "directions": ["de-en", "de-fr"], "tag": "both"}
-    model = saved(tmp_path / "model", words, SYSTEMS["depth-wise LSTM"], **directions)
-    code, errors = export(model, "--into", "fr")
-    assert code == 0, errors
-    there, tokenizer = opened(tmp_path / "out")
-    lines = list(multi30k["de"][:LINES])
-    found = there.generate(**tokenizer(lines, return_tensors="pt", padding=True), to="fr")
-    ours = deepwire.load(str(model), precision="fp32").translate(lines, to="fr")
-    assert tokenizer.batch_decode(found) == ours
-    with pytest.raises(ValueError, match="one of en, fr"):
-        there.generate(torch.tensor([[5, EOS]]))
 
 
 def test_the_loss_of_several_directions_is_that_of_their_scores(
@@ -207,20 +190,3 @@ def test_trainer_trains_it_and_what_it_saves_is_read_again(
     assert all(torch.equal(value, before[name]) for name, value in again.named_buffers())
     batch = tokenizer(german, return_tensors="pt", padding=True)
     assert torch.equal(again.generate(**batch), model.generate(**batch))
-
-
-def test_generate_does_what_a_generation_config_asks_for(
-    joint: Vocabularies, multi30k: Text, export: Export, tmp_path: Path
-) -> None:
-    assert export(saved(tmp_path / "model", joint, {}))[0] == 0
-    there, tokenizer = opened(tmp_path / "out")
-    batch = tokenizer(list(multi30k["de"][:3]), return_tensors="pt", padding=True)
-    config = transformers.GenerationConfig(num_beams=2, num_return_sequences=2, max_new_tokens=3)
-    wanted = there.generate(**batch, beam=2, n_best=2, max_new_tokens=3, length_penalty=1.0)
-    assert torch.equal(there.generate(**batch, generation_config=config), wanted)
-    longer = there.generate(**batch, generation_config=config, max_length=7)
-    assert torch.equal(longer, there.generate(**batch, beam=2, n_best=2, max_length=7, length_penalty=1.0))
-    there.generation_config = config
-    assert torch.equal(there.generate(**batch), wanted)
-    with pytest.raises(UsageError, match="repetition_penalty"):
-        there.generate(**batch, repetition_penalty=1.2)

@@ -153,35 +153,6 @@ def test_the_host_needs_no_deepwire_and_no_torch(folder: Path) -> None:
     assert tuple(pieces) == greedy.candidates[0].tokens
 
 
-def faults(out: Path, text: bytes, *options: str) -> tuple[int, str]:
-    """Exit code and errors of the host; a fault is one line."""
-    done = subprocess.run(
-        [sys.executable, str(out / "translate.py"), *options], input=text, capture_output=True, check=False
-    )
-    errors = done.stderr.decode()
-    assert errors.startswith("error: ")
-    assert errors.count("\n") == 1
-    return done.returncode, errors
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "code", "said"),
-    [
-        (b"ein Hund\n", ("--beam", "0"), 2, "beam 0: must be at least 1"),
-        (b"ein Hund\n", ("--to", "fr"), 2, "fr: the model has one direction only"),
-        (b"ein Hund\n", ("nowhere",), 4, "nowhere/manifest.json: cannot read: "),
-        (b"5 6\n7 b\n", ("--ids",), 3, "line 2: b is not a subword id; ids are 0 to 399"),
-        (b"5 6\n\n400\n", ("--ids",), 3, "line 3: 400 is not a subword id"),
-        (b"ein\nHu\xffnd\n", (), 3, "line 2: is not UTF-8 at character 3"),
-    ],
-)
-def test_the_host_says_what_is_wrong_on_one_line(
-    folder: Path, text: bytes, options: tuple[str, ...], code: int, said: str
-) -> None:
-    found, errors = faults(folder / "onnx", text, *options)
-    assert (found, said in errors) == (code, True), errors
-
-
 def test_an_exported_folder_is_no_model(folder: Path) -> None:
     with pytest.raises(ModelError, match="onnx: is an exported model") as refused:
         load_model(folder / "onnx")
@@ -221,29 +192,3 @@ def test_other_numbers_are_rejected(
     assert not (tmp_path / "out").exists()
     report = json.loads((tmp_path / "out.rejected" / "parity.json").read_text())["compared"]
     assert report["equal"] < 1
-
-
-@pytest.mark.slow
-def test_rounds_of_recurrent_depth_are_chosen_at_export(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As decoding.rounds says, or as trained; the proof has as many."""
-    monkeypatch.chdir(tmp_path)
-    recurrence = {"prelude": 1, "coda": 1, "rounds": 2}
-    sizes = {"d_model": 16, "heads": 2, "feed_forward": 16}
-    config = {**sizes, "encoder": {"layers": 3, "recurrence": recurrence}, "decoder": {"layers": 1}}
-    words = load_model(folder / "model").vocabularies
-    encoded = []
-
-    def exported(name: str, *options: str, **decoding: object) -> None:
-        save_untrained(Path(name), words, config, {"decoding": {"max_length_extra": 6, **decoding}})
-        command = ["export", name, "-o", f"{name}-out", "--format", "onnx", *options]
-        assert main(command) == 0, capsys.readouterr().err
-        encoder = onnxruntime.InferenceSession(f"{name}-out/encoder.onnx")
-        encoded.append(encoder.run(None, {"source": np.array([[5, 6, 7, 2]])})[0])
-
-    exported("trained", "--unchecked")
-    exported("stored", "--unchecked", rounds=4)
-    exported("proven", "--text", str(folder / "text.de"), "--lines", "4", rounds=4)
-    assert np.abs(encoded[0] - encoded[1]).max() > 1e-3
-    assert np.array_equal(encoded[1], encoded[2])

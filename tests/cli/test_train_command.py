@@ -91,21 +91,6 @@ def test_train_translate_and_continue(toy: Path, capsys: pytest.CaptureFixture[s
         assert len((toy / "out.txt").read_text().splitlines()) == 10
 
 
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [("run=toy.yaml", "error: run: toy.yaml is a file, not a folder\n"), ("data.valid=empty", "empty.src")],
-)
-def test_what_is_wrong_is_found_before_the_vocabulary_is_learned(
-    toy: Path, capsys: pytest.CaptureFixture[str], setting: str, said: str
-) -> None:
-    (toy / "empty.src").touch()
-    (toy / "empty.trg").touch()
-    assert main(["train", "toy.yaml", setting]) in (2, 3)
-    error = capsys.readouterr().err
-    assert said in error
-    assert "learning" not in error
-
-
 def test_settings_that_would_make_another_run_are_refused(
     toy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

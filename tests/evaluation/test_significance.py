@@ -5,7 +5,7 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest
 
-from deepwire.evaluation.metric_choice import METRICS, make_metric
+from deepwire.evaluation.metric_choice import make_metric
 from deepwire.evaluation.significance import (
     paired_test,
     resampled_scores,
@@ -53,18 +53,6 @@ def test_randomization_has_the_p_value_of_sacrebleu(name, reference, damaged):
     assert theirs.p_value - 1e-9 <= ours.p_value <= theirs.p_value + slack
 
 
-@pytest.mark.parametrize("name", METRICS)
-def test_clearly_different_systems_are_found(name, reference, damaged):
-    metric = make_metric(name)
-    good, bad = metric.statistics(damaged(0.05, 1), reference), metric.statistics(damaged(0.4, 2), reference)
-    for test in TESTS:
-        result = paired_test(metric, bad, good, test, samples=200)
-        assert result.p_value == pytest.approx((2 if test == "bootstrap" else 1) / 201)
-        assert (result.difference > 0) == metric.higher_is_better
-    sure = paired_test(metric, bad, good, samples=200).difference_interval
-    assert sure.low * sure.high > 0
-
-
 def test_a_bootstrap_by_hand():
     # Two sentences: the system is better on the first and the same on the second, so a resample shows no
     # difference with probability 1/4.
@@ -109,19 +97,6 @@ def test_runs_are_drawn_as_often_as_there_are():
     values, counts = np.unique(drawn.round(6), return_counts=True)
     assert values.tolist() == [0, 25, 50]
     assert counts / 4000 == pytest.approx([0.25, 0.5, 0.25], abs=0.03)
-
-
-def test_a_seed_repeats_and_another_seed_does_not(reference, damaged):
-    metric = make_metric("bleu")
-    one, two = metric.statistics(damaged(0.2, 1), reference), metric.statistics(damaged(0.21, 2), reference)
-    for test in TESTS:
-        first = paired_test(metric, one, two, test, samples=400, seed=1)
-        assert first == paired_test(metric, one, two, test, samples=400, seed=1)
-        assert first.p_value == pytest.approx(
-            paired_test(metric, one, two, test, samples=400, seed=2).p_value, abs=0.15
-        )
-    draws = [resampled_scores(metric, (one,), samples=10, seed=seed) for seed in (1, 2)]
-    assert not np.array_equal(draws[0], draws[1])
 
 
 def test_results_do_not_depend_on_chunks(monkeypatch, reference, damaged):
