@@ -29,4 +29,5 @@ def test_from_python_there_is_no_command() -> None:
 def test_torchrun_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     remember(["train", "a.yaml"])
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     assert again() == "torchrun ... -m deepwire train a.yaml"

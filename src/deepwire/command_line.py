@@ -28,5 +28,6 @@ def again(*added: str, without: Sequence[str] = ()) -> str:
         return ""
     end = _typed.index("--") if "--" in _typed else len(_typed)
     kept = [argument for argument in _typed[:end] if argument not in (*added, *without)]
-    program = ["torchrun", "...", "-m"] if "TORCHELASTIC_RUN_ID" in os.environ else []
+    several = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+    program = ["torchrun", "...", "-m"] if several else []
     return shlex.join([*program, "deepwire", *kept, *added, *_typed[end:]])
