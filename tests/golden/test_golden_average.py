@@ -1,4 +1,4 @@
-"""Average attention against Neutron, merged attention against an implementation of its equations."""
+"""Average attention against Neutron."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.mixers.average_attention import AverageAttention, AverageAttentionConfig, running_mean
 
-DIM, PAD, VOCABULARY = 32, 1, 48
 AVERAGE_PLACES = {
     "gate": "gates",
     "ffn.0": "feed_forward.input",
