@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,8 @@ from deepwire.training.log import (
 )
 from deepwire.training.optimizers.optimizer import StepResult
 from deepwire.training.run import Meter
+
+HALFWAY = TrainingStatus(10, 0.5, 0.5, 3.0, 3.0, 1e-3, 1000)
 
 
 def step(norm: float, finite: bool) -> StepResult:
@@ -64,7 +68,7 @@ def test_short_numbers(number: float, text: str) -> None:
 def test_lines_go_to_stderr_and_with_the_time_to_the_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    standing = TrainingStatus(2000, 1.372, 60.0, 4320.0, 3.5e-4, 3_100_000_000)
+    standing = TrainingStatus(2000, 1.372, 0.5, 60.0, 4320.0, 3.5e-4, 3_100_000_000)
     averages = Averages({"loss": 4.113, "nll": 3.2, "r_drop": 0.5}, 0.61, 100, 18_200.0)
     with Display(tmp_path / "log.txt") as display:
         display.train_line(standing, averages)
@@ -87,6 +91,20 @@ def test_an_unexpected_error_goes_to_the_log_with_its_traceback(tmp_path: Path) 
     with pytest.raises(UsageError), Display(tmp_path / "log.txt", quiet=True):
         raise UsageError("a clear line", "a hint")
     assert "error: a clear line" in (tmp_path / "log.txt").read_text()
+
+
+def test_a_bar_is_shown_on_a_terminal_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", shown)
+    for terminal in (False, True):
+        monkeypatch.setattr(shown, "isatty", lambda answer=terminal: answer, raising=False)
+        with Display(tmp_path / "log.txt") as display:
+            assert display.has_bar == terminal
+            if terminal:
+                display.move(HALFWAY)
+            display.say("u 10 loss 3.000")
+    drawn = "\r\x1b[Ku 10 ep 0.50 [###############---------------] 50% left 3s"
+    assert shown.getvalue() == f"u 10 loss 3.000\n{drawn}\r\x1b[Ku 10 loss 3.000\n\r\x1b[K"
 
 
 def test_a_quiet_run_shows_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

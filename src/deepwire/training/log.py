@@ -52,6 +52,7 @@ class TrainingStatus:
     Attributes:
         update: Updates made.
         epoch: Epochs made, with their fraction.
+        share: Share of the run that is done, 0 to 1.
         seconds: Time spent on the run, interruptions not counted.
         seconds_left: Expected time to the end; None while unknown.
         learning_rate: Of the last update.
@@ -60,6 +61,7 @@ class TrainingStatus:
 
     update: int
     epoch: float
+    share: float
     seconds: float
     seconds_left: float | None
     learning_rate: float
@@ -69,8 +71,14 @@ class TrainingStatus:
 _SHORT_NAMES = {"r_drop": "kl", "sim_cut": "kl", "guided_alignment": "al"}
 
 
+_WIDTH_OF_BAR = 30
+_SECONDS_BETWEEN_BARS = 0.2
+_CLEAR = "\r\x1b[K"
+"""Begins the line of a terminal anew."""
+
+
 class Display:
-    """Shows lines on stderr, and appends them with the time to ``log.txt``.
+    """Shows lines on stderr, on a terminal with a bar below, and appends them with the time to ``log.txt``.
 
     Where the terminal or the reader is gone, ``log.txt`` says so and goes on: a run is worth more than a line
     on the screen.
@@ -78,10 +86,15 @@ class Display:
     Args:
         log: ``log.txt``; made when missing.
         quiet: Write to the file only.
+
+    Attributes:
+        has_bar: Whether a bar is shown.
     """
 
     def __init__(self, log: Path, quiet: bool = False) -> None:
         self._path, self._silent = log, quiet
+        self.has_bar = not quiet and sys.stderr.isatty()
+        self._next_bar = 0.0
         with disk_errors(log):
             self._file = open_for_appending(log)
 
@@ -91,6 +104,7 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._show(_CLEAR * self.has_bar)
         # On a full disk this fails like the write before it, and says nothing new.
         with suppress(OSError), self._file:
             if isinstance(error, DeepwireError):
@@ -100,16 +114,31 @@ class Display:
 
     def say(self, text: str) -> None:
         """Show one line."""
-        gone = ""
-        if not self._silent:
-            try:
-                print(text, file=sys.stderr, flush=True)
-            except OSError as error:
-                gone, self._silent = error.strerror or "closed", True
+        self._show(f"{_CLEAR * self.has_bar}{text}\n")
         with disk_errors(self._path):
-            if gone:
-                self._write(f"nothing can be shown any more ({gone}); this file goes on")
             self._write(text)
+
+    def move(self, status: TrainingStatus) -> None:
+        """Draw the bar anew, if it is time."""
+        if time.monotonic() < self._next_bar:
+            return
+        self._next_bar = time.monotonic() + _SECONDS_BETWEEN_BARS
+        filled = round(status.share * _WIDTH_OF_BAR)
+        bar = "#" * filled + "-" * (_WIDTH_OF_BAR - filled)
+        left = human_time(status.seconds_left)
+        self._show(f"{_CLEAR}u {status.update} ep {status.epoch:.2f} [{bar}] {status.share:.0%} left {left}")
+
+    def _show(self, text: str) -> None:
+        if self._silent:
+            return
+        try:
+            print(text, end="", file=sys.stderr, flush=True)
+        except OSError as error:
+            self._silent = True
+            with disk_errors(self._path):
+                self._write(
+                    f"nothing can be shown any more ({error.strerror or 'closed'}); this file goes on"
+                )
 
     def _write(self, text: str) -> None:
         self._file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
@@ -168,6 +197,9 @@ class RunLog:
     Args:
         spec: What is trained.
         say: Shows a line; default: lines are kept until the log is opened.
+
+    Attributes:
+        has_bar: Whether there is a bar to advance.
     """
 
     def __init__(self, spec: TrainingSpec, say: LogFn | None = None) -> None:
@@ -176,6 +208,7 @@ class RunLog:
         self._say = say or self._early.append
         self._begun_with: WarmStartReport | None = None
         self._display: Display | None = None
+        self.has_bar = False
         self._events: SummaryWriter | None = None
 
     @contextmanager
@@ -195,6 +228,7 @@ class RunLog:
         events = _tensorboard(run.tensorboard, state.update) if self._spec.config.tensorboard else None
         with closing(events) if events else nullcontext():
             self._display, self._say, self._events = display, display.say, events
+            self.has_bar = display.has_bar
             if self._begun_with is not None:
                 write_json(run.start_from, self._begun_with.to_json())
             for line in self._early:
@@ -217,6 +251,11 @@ class RunLog:
         self._begun_with = report
         for line in report.lines():
             self.say(line)
+
+    def move(self, status: TrainingStatus) -> None:
+        """Advance the bar."""
+        if self._display is not None:
+            self._display.move(status)
 
     def append(self, path: Path, record: Mapping[str, object]) -> None:
         """Append a record to a file of the run; nothing where the log is not open."""

@@ -299,6 +299,8 @@ def after_update(run: TrainingRun, trainer: Trainer) -> None:
     fresh = bool(run.unread)
     if fresh:
         log_update(run, trainer, last=stop is not None)
+    if run.log.has_bar:
+        run.log.move(run.status)
     validated = validate(run, trainer, fresh=fresh, last=stop is not None)
     stopping = run.spec.config.early_stopping
     # Not only after a validation: a run may have been ended between its last one and the word of that.

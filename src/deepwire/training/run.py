@@ -399,6 +399,7 @@ class TrainingRun:
         return TrainingStatus(
             update=self.state.update,
             epoch=self.state.epochs,
+            share=self.share,
             seconds=self.seconds,
             seconds_left=self._seconds_left,
             learning_rate=self.last_rate,
