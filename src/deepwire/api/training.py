@@ -55,16 +55,13 @@ class Run:
         stop_reason: StopReason | None = None,
         nothing_to_do: str | None = None,
     ) -> None:
-        if not isinstance(path, str | os.PathLike):
-            raise UsageError(f"a run is named by its path, not by {path!r}")
         self.path = Path(path)
         self.nothing_to_do = nothing_to_do
         self._directory = RunDirectory(self.path)
         self._stop_reason = stop_reason
-        known = (
-            stop_reason is not None or nothing_to_do is not None
-        )  # perhaps where only another process sees it
-        if not known and not self._directory.resolved_config.exists():
+        # After training, perhaps only another process sees it.
+        opened = stop_reason is None and nothing_to_do is None
+        if opened and not self._directory.resolved_config.exists():
             raise UsageError(f"{self.path}: no such run", "give the run directory of a training")
 
     def __fspath__(self) -> str:
