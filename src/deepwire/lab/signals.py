@@ -92,12 +92,11 @@ class SignalSizes:
     Attributes:
         signals: By signal. Gradients are those of the loss summed over target tokens, so that they do not
             depend on the number of sentences.
-        parameters: rms of the parameters of each layer, by ``encoder.1``, ``encoder.rest``, ``other``.
-        gradients: rms of the gradient of the loss per target token with respect to them.
+        gradients: rms of the gradient of the loss per target token with respect to the parameters of each
+            layer, by ``encoder.1``, ``encoder.rest``, ``other``.
     """
 
     signals: dict[Signal, float] = field(default_factory=dict)
-    parameters: dict[str, float] = field(default_factory=dict)
     gradients: dict[str, float] = field(default_factory=dict)
 
 
@@ -118,13 +117,12 @@ def signal_sizes(
             tokens += _read(model, batch, smoothing, sums)
     sizes = SignalSizes({signal: each.rms for signal, each in sums.items()})
     for name, parameters in layers_of(model):
-        of_parameters, of_loss = SquareSum(), SquareSum()
+        squares = SquareSum()
         for parameter in parameters:
-            of_parameters.add(parameter)
             if parameter.grad is not None:
-                of_loss.add(parameter.grad / tokens)
-        if of_parameters.count:
-            sizes.parameters[name], sizes.gradients[name] = of_parameters.rms, of_loss.rms
+                squares.add(parameter.grad / tokens)
+        if squares.count:
+            sizes.gradients[name] = squares.rms
     model.zero_grad()
     return sizes
 
@@ -306,7 +304,6 @@ def analyse_signal(
     sizes = SizesOfSeeds(
         len(measured),
         _spreads([each.signals for each in measured]),
-        _spreads([each.parameters for each in measured]),
         _spreads([each.gradients for each in measured]),
     )
     rows = sum(len(batch.source) for batch in batches)
@@ -363,7 +360,6 @@ class SizesOfSeeds:
 
     seeds: int
     signals: Mapping[Signal, Spread]
-    parameters: Mapping[str, Spread]
     gradients: Mapping[str, Spread]
 
     def signal(self, side: Side, kind: str, number: int = 0) -> float | None:
@@ -418,22 +414,6 @@ def _tables(model: TranslationModel, sizes: SizesOfSeeds) -> Iterator[Table]:
                 for index, call in enumerate(stack.calls)
             ],
         )
-    yield Table(
-        title="Parameters of no single layer, rms",
-        columns=["part", "parameters", "gradient [nats/token]"],
-        rows=[
-            (_PARTS.get(name, name), spread[0], sizes.gradients[name][0])
-            for name, spread in sizes.parameters.items()
-            if not name.partition(".")[2].isdigit() and name in sizes.gradients
-        ],
-    )
-
-
-_PARTS = {
-    "other": "embeddings and output",
-    "encoder.rest": "encoder, shared and last norm",
-    "decoder.rest": "decoder, shared and last norm",
-}
 
 
 def _figures(model: TranslationModel, sizes: SizesOfSeeds) -> Iterator[LineChart]:
