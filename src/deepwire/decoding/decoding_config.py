@@ -149,8 +149,8 @@ class DecodingConfig(Section):
     )
     casing: bool = Field(
         False,
-        description="lines in capitals are translated as ordinary sentences, and the "
-        "translations written in capitals",
+        description="lines in capitals or title case are translated as ordinary sentences, and the "
+        "translations written alike",
     )
     sampling: SamplingConfig | None = Field(None, description="draw at random instead of beam search")
     batch_tokens: Count = Field(

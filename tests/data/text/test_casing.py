@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from deepwire.data.text.casing import OrdinaryCase
+from deepwire.data.text.casing import OrdinaryCase, title_case
 
 FREQUENT = (
     "press the button now and open file for of a Paris USB Haus Waldrand Knopf den roten drücken sie das am"
@@ -37,11 +37,24 @@ def test_capitals_become_a_sentence(ordinary, line, text):
 
 
 @pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("Open File", "Open file"),
+        ("Press the Button and Open a File for {Name}", "Press the button and open a file for {Name}"),
+        ("The Paris Button", "The Paris button"),
+        ("Drücken Sie Den Roten Knopf", "Drücken sie den roten Knopf"),
+    ],
+)
+def test_title_case_becomes_a_sentence(ordinary, line, text):
+    found = ordinary.of(line)
+    assert (found.text, found.title) == (text, True)
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "",
         "Press the button",
-        "Press the Button and Open a File",
         "Paris",
         "Angela Merkel",
         "USB",
@@ -59,9 +72,33 @@ def test_translations_get_the_case_of_the_line(ordinary):
         "FÜR %s USB-STRASSE AUF http://a.de DRÜCKEN: iPhone"
     )
     assert line.restored("bir iki", "tr") == "BİR İKİ"
+    line = ordinary.of("Press The Button For {name}")
+    assert line.restored("the end of the line: {name} and iOS up to", "en", ["iOS"]) == (
+        "The End of the Line: {name} and iOS Up To"
+    )
+    # Other languages have no such case.
+    assert line.restored("Das Ende der kleinen Linie", "de") == "Das Ende der kleinen Linie"
 
 
 def test_a_long_word_is_read_in_linear_time(ordinary):
     begun = time.perf_counter()
     ordinary.of("A" * 200_000)
     assert time.perf_counter() - begun < 20, "it took minutes"
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("the 20th century on the 3rd of may", "the 20th Century on the 3rd of May"),
+        ("the 1990s and the 1990's 5km run", "the 1990s and the 1990's 5km Run"),
+        ("ma\u0308dchen u\u0308ber ko\u0308ln", "Ma\u0308dchen U\u0308ber Ko\u0308ln"),
+        ("ọ̀pọ̀lọpọ̀ ènìyàn g̃uarani", "Ọ̀pọ̀lọpọ̀ Ènìyàn G̃uarani"),
+        ("глава 5-й части 1990-х, den 3:e maj", "Глава 5-й Части 1990-х, Den 3:e Maj"),
+        ("{n}th {name}'s house, <b>house</b>", "{n}th {name}'s House, <b>House</b>"),
+        ("don’t o'neill mcDonald well-known", "Don’t O'neill McDonald Well-known"),
+        ("col·legi ǆep ßa ŉdag ფული हिन्दी", "Col·legi ǅep Ssa ʼNdag ფული हिन्दी"),
+        ("e\u0301 a\u0301b c\u0301d snake_case b2b", "E\u0301 A\u0301b C\u0301d Snake_case B2b"),
+    ],
+)
+def test_capitals_of_titles_are_at_the_beginning_of_words(text, title):
+    assert title_case(text) == title

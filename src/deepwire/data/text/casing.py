@@ -1,4 +1,4 @@
-"""Lines in capitals: read as ordinary sentences, and their translations written in capitals.
+"""Lines in capitals and in title case: read as ordinary sentences, and their translations written alike.
 
 A model that was trained on ordinary text has hardly seen `PRESS THE BUTTON`. Whether a word is better written
 small or with a capital is told by the vocabulary, which has the form that is frequent in fewer pieces.
@@ -31,7 +31,8 @@ _VOWEL = re.compile(r"[aeiouyäöüáéíóúàèìòùâêîôûåæøœěůő�
 _SENTENCE_END = re.compile(r"[.!?…][\"'»”’)\]]*\s+[\"'«„“‘(\[]*\Z")
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S+|(?<!\S)\S+@\S+", re.IGNORECASE)
 _LONG = 4
-"""Shorter words in capitals, on their own, are often abbreviations."""
+"""Shorter words are often small within titles, and capitals on their own are often abbreviations."""
+_SMALL_IN_TITLES = "a an and as at but by for from in into nor of off on or over per the to with"
 _MAX_COSTS = 50_000
 _DOTTED = {"tr", "az"}
 """Languages whose capital of i has a dot."""
@@ -39,21 +40,29 @@ _DOTTED = {"tr", "az"}
 
 @dataclass(frozen=True)
 class OrdinaryLine:
-    """A line in capitals as a model reads it.
+    """A line in capitals or title case as a model reads it.
 
     Attributes:
         text: In the case of an ordinary sentence.
         kept: Its words that stay as they are in the translation, too: abbreviations.
+        title: Whether it was in title case.
     """
 
     text: str
     kept: frozenset[str] = frozenset()
+    title: bool = False
 
     def restored(self, translation: str, language: str, kept: Iterable[str] = ()) -> str:
-        """A translation in capitals; placeholders stay as they are.
+        """A translation in the case of the line; placeholders stay as they are.
+
+        Titles are a matter of English: translations into other languages stay as the model writes them.
 
         `language` is that of the translation, empty if not known; `kept` stays as it is, too.
         """
+        if self.title:
+            return (
+                title_case(translation, kept, ends=True) if language_code(language) == "en" else translation
+            )
         parts, at = [], 0
         for begin, end in _places(translation, [*self.kept, *kept]):
             # One that overlaps the one before has nothing in front of it.
@@ -64,7 +73,7 @@ class OrdinaryLine:
 
 @dataclass
 class OrdinaryCase:
-    """Finds lines in capitals; `costs` say how a vocabulary writes some words."""
+    """Finds lines in capitals and in title case; `costs` say how a vocabulary writes some words."""
 
     costs: Callable[[Sequence[str]], Sequence[Cost]]
     _known: dict[str, Cost] = field(default_factory=dict)
@@ -75,8 +84,11 @@ class OrdinaryCase:
         words = [word for word in _WORD.finditer(line) if not _within(word, places)]
         if not words or not any(word[0] != _lower(word[0]) for word in words):
             return None
-        if any((large := word[0].replace("ß", "ẞ")) != large.upper() for word in words):
-            return None
+        if all((large := word[0].replace("ß", "ẞ")) == large.upper() for word in words):
+            return self._of_capitals(line, words)
+        return self._of_title(line, words)
+
+    def _of_capitals(self, line: str, words: Sequence[re.Match[str]]) -> OrdinaryLine | None:
         forms = [() if _is_abbreviation(line, word) else _forms(word[0]) for word in words]
         self._learn(form for spellings in forms for form in spellings)
         # A word that the vocabulary has best in capitals is an abbreviation that is known.
@@ -93,12 +105,45 @@ class OrdinaryCase:
         text = _ENDING.sub(lambda ending: ending[0].lower(), _with_words(line, words, chosen))
         return OrdinaryLine(text, kept)
 
+    def _of_title(self, line: str, words: Sequence[re.Match[str]]) -> OrdinaryLine | None:
+        if any(len(word[0]) >= _LONG and word[0][0] == _lower(word[0][0]) for word in words):
+            return None
+        inner = [word[0] for word in words[1:] if word[0] == _capital(_lower(word[0])) != _lower(word[0])]
+        self._learn(form for word in inner for form in (word, _lower(word)))
+        smaller = [word for word in inner if self._known[_lower(word)] < self._known[word]]
+        if not smaller or 2 * len(smaller) < len([word for word in inner if len(word) >= _LONG]):
+            return None  # names, and nouns of a language that writes them so
+        small = {
+            *smaller,
+            *(word for word in inner if self._known[_lower(word)] <= min(self._known[word], (0, 1))),
+        }
+        chosen = [
+            _lower(word[0]) if number and word[0] in small else word[0] for number, word in enumerate(words)
+        ]
+        return OrdinaryLine(_with_words(line, words, chosen), title=True)
+
     def _learn(self, words: Iterable[str]) -> None:
         needed = list(dict.fromkeys(words))
         if len(self._known) > _MAX_COSTS:
             self._known.clear()
         new = [word for word in needed if word not in self._known]
         self._known.update(zip(new, self.costs(new), strict=True) if new else ())
+
+
+def title_case(text: str, kept: Iterable[str] = (), *, ends: bool = False) -> str:
+    """A text in Title Case, but for placeholders, addresses, `kept`, and what English titles write small.
+
+    The first and last word get a capital in any case if `ends`.
+    """
+    places = _places(text, kept)
+    begins = [word.start() for word in _WORD.finditer(text)]
+    large = begins[:1] + begins[-1:] if ends else []
+
+    def titled(word: re.Match[str]) -> str:
+        small = word[0] in _SMALL_IN_TITLES.split() and word.start() not in large
+        return word[0] if small or _within(word, places) else _capital(word[0])
+
+    return _WORD.sub(titled, text)
 
 
 def _upper(text: str, language: str) -> str:
