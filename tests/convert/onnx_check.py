@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from choices import LANGUAGES, SOCKETS, Combinations, choices, model_settings
+from choices import LANGUAGES, SOCKETS, choices, model_settings
 from test_product import refused
 
 from deepwire.convert.decoding_graphs import Graph, decoding_graphs
@@ -19,6 +19,7 @@ from deepwire.convert.parity import ALLOWED_ROUNDING, in_float64
 from deepwire.errors import UsageError
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import EncoderDecoder
+from deepwire.model.stack_spec import SIDES
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import LANGUAGES as COUNT
 from deepwire.testing import SIZE, small_model
@@ -195,9 +196,11 @@ def in_onnx(model: TranslationModel, folder: Path, *, int8: bool = False) -> Ste
 def drawn(seed: int, layers: int = 2) -> Mapping[str, object]:
     """The settings of a model with any choice at every socket of both sides, from all that fit each other."""
     generator = random.Random(seed)
-    stacks = [Combinations("encoder"), Combinations("decoder")]
     while True:
-        encoder, decoder = ({"layers": layers, **generator.choice(each)} for each in stacks)
+        encoder, decoder = (
+            {"layers": layers, **{socket: generator.choice(choices(socket, side)) for socket in SOCKETS}}
+            for side in SIDES
+        )
         wanted = model_settings(encoder, decoder, generator.choice(LANGUAGES))
         if refused(wanted) is None:
             return wanted
