@@ -11,6 +11,8 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 Tensors = dict[str, Array]
 Run = Callable[[Tensors], Sequence[Array]]
+RUNS = ("onnxruntime", "torch_export")
+"""The names of what runs graphs."""
 
 
 class HostError(ValueError):

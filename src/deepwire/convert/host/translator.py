@@ -8,13 +8,13 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .graphs import Begun, DataError, GraphModel, HostError, ModelError, UsageError, reason
+from .graphs import RUNS, Begun, DataError, GraphModel, HostError, ModelError, UsageError, reason
 from .search import BOS, EOS, PAD, Hypothesis, Search
 
 Language = Mapping[str, Any] | None
@@ -193,6 +193,30 @@ class Vocabulary:
         return decoded.replace(f"{ESCAPE}1", SPACE).replace(f"{ESCAPE}0", ESCAPE)
 
 
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of an exported model, which another person may have written: it names files of its folder.
+
+    Raises:
+        ModelError: There is none, or it is damaged.
+    """
+    path = folder / "manifest.json"
+    try:
+        if path.is_fifo():
+            raise ValueError("it is a pipe")
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if manifest["runs"] not in RUNS:
+            raise ValueError(f"runs: {manifest['runs']!r}, not one of {', '.join(RUNS)}")
+        sides = (names for names in manifest["vocabulary"].values() if isinstance(names, list))
+        for file in (*(graph["file"] for graph in manifest["graphs"].values()), *chain(*sides)):
+            if Path(file).is_absolute() or ".." in Path(file).parts:
+                raise ValueError(f"{file!r} is outside of the folder")
+            if (folder / file).exists() and not (folder / file).is_file():
+                raise ValueError(f"{file!r} is no file")
+    except (OSError, ValueError, AttributeError, LookupError, TypeError) as error:
+        raise ModelError(f"{path}: cannot read: {reason(error)}") from error
+    return manifest
+
+
 class Translator(SubwordTranslator):
     """Translates text with an exported folder.
 
@@ -215,11 +239,7 @@ class Translator(SubwordTranslator):
         providers: Sequence[str] = ("CPUExecutionProvider",),
     ) -> None:
         self.folder = Path(folder)
-        path = self.folder / "manifest.json"
-        try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ModelError(f"{path}: cannot read: {reason(error)}") from error
+        manifest = read_manifest(self.folder)
         super().__init__(GraphModel(self.folder, manifest, threads, providers), manifest, settings)
 
     @cached_property
