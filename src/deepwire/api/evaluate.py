@@ -25,9 +25,9 @@ if TYPE_CHECKING:  # torch, which scores of texts do not need
 Lines: TypeAlias = str | PathLike[str] | Sequence[str]
 """A text: the path of a file, or a list of its lines."""
 System: TypeAlias = "Lines | Translator"
-"""What is scored: a text, a model that was loaded, or the name of one (a run directory, `RUN@avg5`)."""
+"""A system to score: a text, a model that was loaded, or the name of one (a run directory, `RUN@avg5`)."""
 ReadSystem: TypeAlias = "Text | str | Translator"
-"""A system whose text was read; what is no `Text` is a model or the name of one."""
+"""A system whose text was read, or a model or the name of one."""
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ class Model(Translator):
         from_: str | None = None,
         documents: bool = True,
     ) -> Iterator[Translation]:
-        """See `Translator.translations`.
+        """Translations of requests, as by `Translator.translations`.
 
         Raises:
             ModelError: It is a language model.
@@ -106,7 +106,7 @@ class Model(Translator):
         to: str | None = None,
         documents: bool = True,
     ) -> Iterator[PairScore]:
-        """See `Translator.score`.
+        """Log-probabilities of pairs, as by `Translator.score`.
 
         Raises:
             ModelError: It is a language model.

@@ -173,7 +173,7 @@ def _refuse_special_files(folder: Path) -> None:
 Shape = tuple[int, ...]
 
 _LARGEST_SIZE = (1 << 63) - 1
-"""Of a dimension: torch counts with 64 bits and a sign."""
+"""The largest size of a dimension: torch counts with 64 bits and a sign."""
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:

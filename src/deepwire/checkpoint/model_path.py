@@ -1,4 +1,4 @@
-"""From a MODEL name, as people type it, to a model directory; `RUN@avg5` averages checkpoints."""
+"""Finds the model directory that a MODEL name stands for; `RUN@avg5` averages checkpoints."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def average_models(folders: Sequence[Path], output: Path) -> None:
     record = read_config(newest)
     digest = read_vocabularies(newest).digest
     for folder in folders[:-1]:
-        _check_same_kind(folder, newest, record, digest)
+        _require_same_kind(folder, newest, record, digest)
     output.parent.mkdir(parents=True, exist_ok=True)
     require_space(output.parent, 2 * (newest / WEIGHTS).stat().st_size)
     means = _means(folders)
@@ -95,8 +95,11 @@ def _means(folders: Sequence[Path]) -> dict[str, torch.Tensor]:
     return means
 
 
-def _check_same_kind(folder: Path, newest: Path, record: dict[str, object], digest: str) -> None:
-    """Check that rows mean the same in both; `record` and `digest` are those of `newest`."""
+def _require_same_kind(folder: Path, newest: Path, record: dict[str, object], digest: str) -> None:
+    """Refuse a model of another architecture, vocabulary or languages than `newest`.
+
+    `record` and `digest` are the configuration and the vocabularies' digest of `newest`.
+    """
     other, refused = read_config(folder), f"{folder} and {newest} cannot be averaged"
     for key in ("model", "source_vocabulary", "target_vocabulary"):
         if other.get(key) != record.get(key):
@@ -122,36 +125,31 @@ _FORMS = "RUN, RUN@best, RUN@last, RUN@update-2000 or RUN@avg5"
 def find_model(name: str) -> Path:
     """The model directory that a MODEL name stands for.
 
-    A run directory stands for its best checkpoint, or the newest where nothing was scored; ``RUN@best``,
-    ``RUN@last``, ``RUN@update-2000`` name one;
-    ``RUN@avg5`` is the average of the last five, made on first use and kept until a newer checkpoint appears;
-    a model directory stands for itself.
+    A run directory stands for its best checkpoint, or the newest where nothing was scored. ``RUN@best``,
+    ``RUN@last`` and ``RUN@update-2000`` name one. ``RUN@avg5`` is the average of the last five, made on first
+    use and kept until a newer checkpoint appears. A model directory stands for itself.
 
     Raises:
-        ModelError: If there is no such model, or which is the best cannot be told.
+        ModelError: If there is no such model, or no record says which checkpoint is the best.
         UnreadableError: If it is in a folder that may not be read.
     """
-    with readable(name):
-        return _found(name)
+    with _telling_unreadable(name):
+        return _resolve(name)
 
 
 @contextmanager
-def readable(name: str) -> Iterator[None]:
-    """Around looking for the model of this name.
-
-    Raises:
-        UnreadableError: It is in a folder that may not be read.
-    """
+def _telling_unreadable(name: str) -> Iterator[None]:
+    """Within the block, a folder that may not be read is an `UnreadableError`."""
     try:
         yield
     except PermissionError as error:
         raise cannot_read(Path(error.filename or name), error) from error
 
 
-def _found(name: str) -> Path:
+def _resolve(name: str) -> Path:
     path = Path(name)
     if path.exists() or "@" not in path.name:
-        return _existing(path)
+        return _model_in(path)
     run_name, _, choice = name.rpartition("@")
     run = RunDirectory(Path(run_name))
     checkpoints = _checkpoints(run, name)
@@ -211,7 +209,7 @@ def last_checkpoints(run: RunDirectory, count: int) -> list[Path]:
     return [checkpoint.path for checkpoint in checkpoints[-count:]]
 
 
-def _existing(path: Path) -> Path:
+def _model_in(path: Path) -> Path:
     run = RunDirectory(path)
     if (path / WEIGHTS).exists() or not (run.checkpoints_folder.is_dir() or run.resolved_config.is_file()):
         return path
@@ -227,7 +225,7 @@ def _best(run: RunDirectory, name: str) -> Checkpoint:
 
 @cache
 def _warn(text: str) -> None:
-    """Once is enough, however often a command asks for its model."""
+    """Log a warning once, however often a command asks for its model."""
     logging.getLogger("deepwire").warning(text)
 
 

@@ -43,8 +43,8 @@ LanguageNames = Annotated[
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the new model.")]
 
-_UNTOLD = ("model.dropout.", "decoding.", "data.")
-"""Assumptions that change no probability are not worth a note."""
+_NOT_NOTED = ("model.dropout.", "decoding.", "data.")
+"""Beginnings of assumed settings that no note names, as they change no probability."""
 
 
 def import_model(
@@ -111,7 +111,7 @@ def import_model(
     }
     save_model(output, model, vocabularies, metadata)
     if not quiet:
-        _tell(importer, model, config, notes)
+        _summarise(importer, model, config, notes)
     print(output)
 
 
@@ -128,7 +128,7 @@ def _names(written: str | None, importer: Importer, foreign: ForeignCheckpoint) 
 
 
 def _order(names: list[str], languages: Languages | None) -> list[int]:
-    """For each language of the model its number in the checkpoint."""
+    """The number that each language of the model has in the checkpoint."""
     known = () if languages is None else languages.names
     if set(known) != set(names):
         raise UsageError(
@@ -159,15 +159,15 @@ def _read_vocabularies(
 def _from_checkpoint(
     importer: Importer, foreign: ForeignCheckpoint, overrides: list[str], names: list[str]
 ) -> tuple[RunFile, list[str]]:
-    """The run file that the checkpoint amounts to, with overrides; and the assumptions in it."""
+    """The run file that would have made the checkpoint, with overrides; and notes of what it assumes."""
     from deepwire.runfile import load_run_file
 
-    told = importer.architecture(foreign)
+    architecture = importer.architecture(foreign)
     written = [text.partition("=")[0].strip() for text in overrides]
-    for key in told.needed:
+    for key in architecture.needed:
         if key not in written:
             raise UsageError(f"{foreign.path}: does not tell {key}", f"add {key}=N, or --run RUNFILE")
-    tree = told.nested()
+    tree = architecture.nested()
     data = tree.setdefault("data", {})
     if isinstance(data, dict):
         data["train"] = foreign.path.name  # a run file names its training text; nothing reads it here
@@ -178,8 +178,8 @@ def _from_checkpoint(
     config = load_run_file(tree, overrides).config
     notes = [
         f"{key}={json.dumps(value).replace(chr(34), '')}"
-        for key, value in told.assumed.items()
-        if not key.startswith(_UNTOLD) and not any(f"{text}.".startswith(f"{key}.") for text in written)
+        for key, value in architecture.assumed.items()
+        if not key.startswith(_NOT_NOTED) and not any(f"{text}.".startswith(f"{key}.") for text in written)
     ]
     return config, notes
 
@@ -187,26 +187,26 @@ def _from_checkpoint(
 def _from_run(
     importer: Importer, foreign: ForeignCheckpoint, run: str, overrides: list[str]
 ) -> LoadedRunFile:
-    """The run file, which must not contradict the checkpoint but where the command line does.
+    """The run file, which must agree with the checkpoint except for settings of the command line.
 
     Raises:
-        ModelError: It is of another model.
+        ModelError: It describes another model.
     """
     from deepwire.config.settings_reader import COMMAND_LINE
     from deepwire.runfile import load_run_file
 
     loaded = load_run_file(run, overrides)
     try:
-        told = importer.architecture(foreign).known
+        known = importer.architecture(foreign).known
     except ModelError:
-        return loaded  # of a kind that its names do not give away: the run file alone decides
-    chosen = {key for key, origin in loaded.origins.items() if origin == COMMAND_LINE}
+        return loaded  # its names do not show the architecture: the run file alone decides
+    overridden = {key for key, origin in loaded.origins.items() if origin == COMMAND_LINE}
     settings = flatten(loaded.resolved)
-    for key, value in flatten(told).items():
+    for key, value in flatten(known).items():
         place = f"{key}.type" if f"{key}.type" in settings else key
         found = settings.get(place, value)
-        insisted = any(f"{place}.".startswith(f"{choice}.") for choice in chosen)
-        if found != value and not insisted and "dropout" not in key and "initial" not in key:
+        is_overridden = any(f"{place}.".startswith(f"{setting}.") for setting in overridden)
+        if found != value and not is_overridden and "dropout" not in key and "initial" not in key:
             raise ModelError(
                 f"{foreign.path}: is not the model of {run}: {key} is {value}, not {found}",
                 "use the run file of this checkpoint, leave out --run, or insist with key=value",
@@ -214,7 +214,7 @@ def _from_run(
     return loaded
 
 
-def _tell(importer: Importer, model: TranslationModel, config: RunFile, notes: list[str]) -> None:
+def _summarise(importer: Importer, model: TranslationModel, config: RunFile, notes: list[str]) -> None:
     total = sum(parameter.numel() for parameter in model.parameters())
     layers = f"{config.model.encoder.layers}+{config.model.decoder.layers} layers"
     tell(f"{importer.name}: {layers}, {total:,} parameters, {model.target_vocabulary:,} target subwords")

@@ -24,7 +24,7 @@ Target = Annotated[Path | None, typer.Option("--target", "-t", help="Its transla
 To = Annotated[str | None, typer.Option(metavar="LANGUAGE", help="Target language. Default: each of them.")]
 Best = Annotated[int, typer.Option(min=1, help="Most target subwords of a source subword.")]
 First = Annotated[int, typer.Option(min=0, help="Frequent target subwords to have always.")]
-Seen = Annotated[bool, typer.Option("--seen", help="Rather all subwords of the text, for translate --seen.")]
+Seen = Annotated[bool, typer.Option("--seen", help="Store all subwords of the text, for translate --seen.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder. Default: in the run or model.")]
 
 
@@ -71,7 +71,7 @@ def shortlist(
     vocabularies = Vocabularies.load(folder / VOCABULARY)
     place = output or store.shortlist_path(folder, store.SEEN if seen else store.SHORTLIST)
     store.check_shortlist_path(place)
-    # Read now: what is wrong with it must not show up only after all has been learned.
+    # Read before learning, so that a damaged file is told at once.
     extended = to is not None and (place / store.RECORD).exists()
     others = store.Shortlist.load(place, vocabularies) if extended else None
     begun = time.monotonic()

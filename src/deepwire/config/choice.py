@@ -1,4 +1,4 @@
-"""Choices told apart by their ``type``: those of deepwire in a table, and those of other packages."""
+"""Settings whose ``type`` names a choice: one of deepwire's, or one of another package."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from deepwire.config.section import Section, TypedSection, tags
 from deepwire.plugins import Kind, Plugin, PluginError
 
 TRUSTED: Mapping[str, object] = {"trusted": True}
-"""Validation context of what the user wrote: a name in it may import the package that it names."""
+"""Validation context of settings that the user wrote: a name in them may import a package."""
 
 PLACE = f"^{plugins.PLACE.pattern}$"
-"""The same as a pattern of JSON schemas: `my_package.MyConfig`, a choice of another package by its place."""
+"""Pattern, for JSON schemas, of a choice of another package by its place: `my_package.MyConfig`."""
 
 SectionClass: TypeAlias = type[Section]
 
@@ -31,11 +31,11 @@ def _by_name(value: object) -> object:
 
 
 by_name = BeforeValidator(_by_name)
-"""For a closed choice, too, its name alone will do: `positions: learned`."""
+"""Validator that takes the name alone for a choice without settings: `positions: learned`."""
 
 
 def by_name_or(default: str) -> TypedSection:
-    """The same; a mapping without a ``type`` is of the default one."""
+    """As `by_name`; a mapping without a ``type`` is of the default one."""
 
     def with_type(value: object) -> object:
         return {"type": default, **value} if isinstance(value, dict) else _by_name(value)
@@ -51,7 +51,7 @@ class Choice(Section, ABC):
     """
 
     type: str
-    # What it is a choice of. The class that says it stands for all of them.
+    # Such as connection or mixer. The class that sets it stands for all choices of the kind.
     kind: ClassVar[Kind]
 
     @classmethod
@@ -72,12 +72,12 @@ class Choice(Section, ABC):
 
     @classmethod
     def members(cls) -> tuple[SectionClass, ...]:
-        """All choices that were asked for, where the class stands for them."""
+        """All choices of the kind that are known, where the class stands for them; else the class."""
         return _TABLES[cls.kind].members() if "kind" in vars(cls) else (cls,)
 
     @classmethod
     def other_names(cls) -> tuple[str, ...]:
-        """The places by which it was asked for."""
+        """The places by which settings have named it."""
         return tuple(name for name, section in _TABLES[cls.kind].others.items() if section is cls)
 
 
@@ -86,9 +86,9 @@ class ChoiceName:
     """Annotates a text: the name of a choice that has no settings, of deepwire in any case or of a plugin.
 
     Attributes:
-        kind: What it is a choice of.
-        own: Those of deepwire that fit here.
-        written: How these are written elsewhere, for editors.
+        kind: Such as metric.
+        own: The names of deepwire that fit here.
+        written: Other spellings of these, which editors offer.
     """
 
     kind: Kind
@@ -124,11 +124,11 @@ class ChoiceTable:
 
     Args:
         base: The class that stands for all of them.
-        sections: Those of deepwire. Those of other packages are added when they are asked for.
+        sections: Those of deepwire. Those of other packages are added when settings name them.
 
     Attributes:
-        own: By name.
-        others: Those of other packages, by the name that they were asked for by.
+        own: Those of deepwire, by name.
+        others: Those of other packages, by the name in the settings.
     """
 
     def __init__(self, base: type[Choice], sections: Sequence[type[Choice]]) -> None:
@@ -139,7 +139,7 @@ class ChoiceTable:
         _TABLES[self.kind] = self
 
     def members(self) -> tuple[type[Choice], ...]:
-        """All that were asked for."""
+        """The choices of deepwire, and those of other packages that settings have named."""
         return (*self.own.values(), *dict.fromkeys(self.others.values()))
 
     def validated(self, value: object, *, trusted: bool, context: Any) -> Choice:
@@ -159,7 +159,7 @@ class ChoiceTable:
         chosen = _union([next(iter(self.own.values())), section]).validate_python(
             {**value, "type": _tag(section)}, context=context
         )
-        # As it was written: a record of it says where it is.
+        # The name as it was written, so that a stored configuration says where the class is.
         return chosen.model_copy(update={"type": name})
 
     def _other(self, name: str, trusted: bool) -> type[Choice] | None:

@@ -108,7 +108,7 @@ class NumberSection(ShorthandSection):
     """A section that a plain number may stand for."""
 
     no_number: ClassVar[str]
-    """What to tell of a value that is neither settings nor such a number; ``{}`` stands for it."""
+    """The message for a value that is neither settings nor such a number; ``{}`` stands for the value."""
 
     @classmethod
     def _of_another_kind(cls, value: object) -> object:

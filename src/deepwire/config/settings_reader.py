@@ -31,11 +31,11 @@ SectionType = TypeVar("SectionType", bound=Section)
 
 MAX_BYTES = 4 * 1024 * 1024
 COMMAND_LINE = "command line"
-"""What messages call settings that were given to a command."""
+"""Name, in messages, of settings that were given to a command."""
 ARGUMENT = "argument"
-"""What messages call settings that were given to a function."""
+"""Name, in messages, of settings that were given to a function."""
 MAPPING = "settings"
-"""What messages call a mapping that stands for a file."""
+"""Name, in messages, of a mapping that stands for a file."""
 
 
 @dataclass(frozen=True)
@@ -157,19 +157,19 @@ def check(section: type[SectionType], tree: Node, *, trusted: bool = False) -> S
     """
     problems = Problems()
     try:
-        built = section.model_validate(plain(_prepared(tree, section)), context={"trusted": trusted})
+        built = section.model_validate(plain(_for_pydantic(tree, section)), context={"trusted": trusted})
     except ValidationError as error:
-        raise _told(error, tree, section, problems) from None
+        raise _usage_error(error, tree, section, problems) from None
     return built
 
 
-def _told(error: ValidationError, tree: Node, section: type[Section], problems: Problems) -> Exception:
-    """The lines for the user in place of pydantic's."""
+def _usage_error(error: ValidationError, tree: Node, section: type[Section], problems: Problems) -> Exception:
+    """A UsageError with a line for each mistake, or pydantic's error where there is nothing to add."""
     note_errors(error.errors(include_url=False), tree, section, problems)
     try:
         problems.raise_if_any()
-    except UsageError as told:
-        return told
+    except UsageError as usage_error:
+        return usage_error
     return error
 
 
@@ -192,7 +192,7 @@ def from_mapping(
     try:
         built = section.model_validate(_plain_numbers(values, section), context=TRUSTED)
     except ValidationError as error:
-        raise _told(error, tree, section, problems) from None
+        raise _usage_error(error, tree, section, problems) from None
     for unused in () if allow_unused else find_unused_settings(built, tree).values():
         problems.add(unused.location, unused.text)
     problems.raise_if_any()
@@ -258,14 +258,14 @@ def _plain_number(value: object) -> object:
 
 
 def _plain_numbers(values: object, annotation: object | None) -> object:
-    """Settings with the numbers of numpy in them as Python's own, and true nowhere as 1."""
+    """Settings with numbers of numpy as Python's own; true in the place of a number is text."""
     if isinstance(values, Mapping):
         tag = values.get("type")
         return {key: _plain_numbers(value, child(annotation, key, tag)) for key, value in values.items()}
     if isinstance(values, list | tuple):
         return [_plain_numbers(value, child(annotation, 0)) for value in values]
     number = _plain_number(values)
-    return str(number) if _is_wrong_truth(number, annotation) else number
+    return str(number) if _is_bool_for_number(number, annotation) else number
 
 
 def _tree_of(values: object, label: str, problems: Problems) -> Node:
@@ -349,21 +349,21 @@ def _extended(
     return merge(Node(inherited, below.location), tree, section, whole=True)
 
 
-def _prepared(node: Node, annotation: object | None) -> Node:
-    """The tree as pydantic shall see it: an empty section means its defaults, and true is not 1."""
+def _for_pydantic(node: Node, annotation: object | None) -> Node:
+    """The tree to validate: an empty section is a mapping, and true in the place of a number is text."""
     value = node.value
     if isinstance(value, dict):
-        below = {key: _prepared(inner, child(annotation, key, node.type)) for key, inner in value.items()}
+        below = {key: _for_pydantic(inner, child(annotation, key, node.type)) for key, inner in value.items()}
         return Node(below, node.location)
     if isinstance(value, list):
-        return Node([_prepared(item, child(annotation, 0)) for item in value], node.location)
+        return Node([_for_pydantic(item, child(annotation, 0)) for item in value], node.location)
     if is_empty_section(node, annotation):
         return Node({}, node.location)
-    return Node(str(value), node.location) if _is_wrong_truth(value, annotation) else node
+    return Node(str(value), node.location) if _is_bool_for_number(value, annotation) else node
 
 
-def _is_wrong_truth(value: object, annotation: object | None) -> bool:
-    """Whether it is true or false in the place of a number: pydantic would count with it."""
+def _is_bool_for_number(value: object, annotation: object | None) -> bool:
+    """Whether it is true or false in the place of a number, which pydantic would take for 1 or 0."""
     kinds = alternatives(annotation)
     return isinstance(value, bool) and bool not in kinds and (int in kinds or float in kinds)
 

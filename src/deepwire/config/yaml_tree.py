@@ -28,9 +28,9 @@ _OTHER_BASE = re.compile(r"0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
-# The parser in C takes a fifth of the time. What it refuses, the one in Python reads again, for its messages;
-# and so it does with tabs, of which they take different ones.
-_QUICK = getattr(yaml, "CSafeLoader", None)
+# libyaml's parser takes a fifth of the time. PyYAML's own reads text that it refuses, for better messages,
+# and text with tabs, on which they differ.
+_FAST_LOADER = getattr(yaml, "CSafeLoader", None)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Problems:
 
     lines: list[str] = field(default_factory=list)
     more: int = 0
-    """Mistakes that nobody needs to hear of as well."""
+    """How many further mistakes are counted, not shown."""
 
     def add(self, location: SourceLocation, text: str) -> None:
         """Note that ``text`` is wrong at ``location``."""
@@ -99,10 +99,10 @@ def parse_yaml(
         UsageError: If the text is not YAML, uses tags, anchors or several documents, or is absurdly deep or
             large.
     """
-    if _QUICK is not None and "\t" not in text:
+    if _FAST_LOADER is not None and "\t" not in text:
         noted = len(problems.lines)
         try:
-            return _Builder(location, problems, path).document(text, _QUICK)
+            return _Builder(location, problems, path).document(text, _FAST_LOADER)
         except (yaml.YAMLError, UnicodeEncodeError):
             del problems.lines[noted:]
     builder = _Builder(location, problems, path)
@@ -186,7 +186,7 @@ class _Builder:
         return UsageError(": ".join(filter(None, (str(self._at(line)), ".".join(self._path), text))), hint)
 
     def syntax_error(self, error: yaml.MarkedYAMLError) -> UsageError:
-        """An error of the parser in words of ours."""
+        """A parser's error as a UsageError."""
         mark = error.problem_mark or error.context_mark
         line, problem = 0 if mark is None else mark.line, error.problem or "not valid YAML"
         if "'\\t'" in problem:

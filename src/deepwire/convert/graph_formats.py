@@ -45,7 +45,7 @@ MANIFEST, VOCABULARY = "manifest.json", "vocabulary"
 PROGRAM, HOST = "translate.py", "deepwire_host"
 FORMAT = 1
 OPSET = 20
-"""Of ONNX; onnxruntime 1.17 is the first to know it."""
+"""The version of ONNX's operators; onnxruntime 1.17 is the first to know it."""
 _LONGEST, _ALL, _MATRIX = 2**20, 2**40, 2
 
 

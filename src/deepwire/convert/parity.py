@@ -27,7 +27,7 @@ from deepwire.model.translation_model import TranslationModel
 EXACT, ROUNDED = 0.001, 0.1
 """Largest mean difference of log-probabilities of subwords, in nats: with exact and with rounded weights."""
 SAME, ALIKE = 1e-4, 0.95
-"""Of formats that compute the same: largest difference of any log-probability, or ten times our own float32
+"""For formats that compute the same: largest difference of any log-probability, or ten times our own float32
 error where that is more; and smallest share of equal translations, since rounding decides between ties."""
 ALLOWED_ROUNDING = 10
 # Most subwords of a translation, of a source, and of the prompt and continuation of a language model.

@@ -109,7 +109,7 @@ IN_MARIAN = (
     "Marian computes post-norm Transformers, also with decoder.mixer: ssru, with embeddings: {start: zero} "
     "and positions: {type: sinusoidal, layout: halves}"
 )
-"""What to do with a setting that it does not have."""
+"""The hint at a setting that Marian does not have."""
 
 
 def not_in_marian(config: ModelConfig) -> str | None:

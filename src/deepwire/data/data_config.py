@@ -178,7 +178,7 @@ class CorpusConfig(ShorthandSection):
 
     @property
     def is_multi_way(self) -> bool:
-        """Whether the corpus may hold more than two languages: it says itself which file or key is which."""
+        """Whether the corpus may hold more than two languages, each in a file or under a key of its own."""
         named = self.prefix is not None or self.opus100 is not None or self.jsonl is not None
         return named and self.source is None and self.source_column is None and self.target_column is None
 
@@ -348,14 +348,14 @@ class DataConfig(Section):
             raise ValueError("directions need one vocabulary for all languages: set vocabulary.joint to true")
         for role, corpora in self.corpora().items():
             for corpus in corpora:
-                _check_many(role, corpus, languages)
+                _check_multilingual(role, corpus, languages)
         for direction in languages.directions:
             if not any(serves(corpus, direction) for corpus in self.train):
                 raise ValueError(f"no corpus of train has text for the direction {direction}")
 
 
 def serves(corpus: CorpusConfig, direction: Direction) -> bool:
-    """Whether a corpus of a run with directions says that it has text for one of them."""
+    """Whether a corpus is declared to have text for a direction."""
     if corpus.directions is not None and str(direction) not in corpus.directions:
         return False
     if corpus.source is not None:
@@ -363,7 +363,7 @@ def serves(corpus: CorpusConfig, direction: Direction) -> bool:
     return corpus.languages is None or set(direction) <= set(corpus.languages)
 
 
-def _check_many(role: Role, corpus: CorpusConfig, languages: Languages) -> None:
+def _check_multilingual(role: Role, corpus: CorpusConfig, languages: Languages) -> None:
     name = f"{role} {corpus.label}"
     if corpus.source is None and not corpus.is_multi_way:
         raise ValueError(f"{name}: say which languages it holds with source and target")

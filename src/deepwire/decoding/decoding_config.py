@@ -215,21 +215,21 @@ class DecodingConfig(Section):
 
 
 def given_settings(settings: Mapping[str, object]) -> dict[str, object]:
-    """Settings without those that are None though they have no null: a caller leaves these as they are."""
+    """Settings without those that are None where None is no value: such a setting was not given."""
     filled = {name for name, field in DecodingConfig.model_fields.items() if field.default is not None}
     return {name: value for name, value in settings.items() if value is not None or name not in filled}
 
 
 def all_of_sampling(sampling: object) -> object:
-    """A section ``sampling`` with its defaults, so that `with_settings` keeps nothing of a stored one.
+    """Settings of ``sampling`` with defaults for the others, so that none of a stored model stays.
 
-    What is no section is left to `with_settings`, which refuses it.
+    A value that is no mapping is returned, for `with_settings` to refuse.
     """
     return {**SamplingConfig().model_dump(), **sampling} if isinstance(sampling, Mapping) else sampling
 
 
 def with_settings(config: DecodingConfig, settings: Mapping[str, object]) -> DecodingConfig:
-    """These settings with others on top; of the alignment and of sampling those that are named.
+    """These settings with others on top; of `alignment` and `sampling` only the keys that are named.
 
     Raises:
         UsageError: A setting is impossible or has no effect, or they are no mapping.
@@ -242,13 +242,13 @@ def with_settings(config: DecodingConfig, settings: Mapping[str, object]) -> Dec
         )
     both = {**config.model_dump(), **settings}
     if isinstance(changed := both["alignment"], Mapping):
-        # The stored head is one of the stored layer.
+        # A stored head belongs to the stored layer.
         forgotten = {"head": None} if changed.get("layer") is not None else {}
         both["alignment"] = {**config.alignment.model_dump(), **forgotten, **changed}
     if config.sampling is not None and isinstance(changed := both["sampling"], Mapping):
         both["sampling"] = {**config.sampling.model_dump(), **changed}
     made = from_mapping(DecodingConfig, both, "decoding settings", allow_unused=True)
     for name, reason in made.unused_settings():
-        if name in settings:  # what only the stored ones have was of use there
+        if name in settings:  # a stored setting without effect is not the user's mistake
             raise UsageError(f"decoding settings: {name}: {reason}", "leave it out, or set sampling to null")
     return made

@@ -1,4 +1,4 @@
-"""Document context in decoding: which lines stand in front of which, and the subwords that a model reads."""
+"""Document context in decoding: the lines in front of each line, and their subwords."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from deepwire.errors import UsageError
 
 
 class Wave(NamedTuple):
-    """Lines that are translated together: their places, and requests with what stands in front of them."""
+    """Lines that are translated together: their places, and their requests with context."""
 
     places: Sequence[int]
     requests: Sequence[Request]
 
 
 class Documents:
-    """Lines one after the other; an empty one ends a document.
+    """Gives each line of documents its context; an empty line ends a document.
 
     Where targets have context, a line waits for the translation of the line in front of it: first lines of
     documents are translated together, then second ones, and so on. Otherwise all are translated together, in
@@ -52,7 +52,7 @@ class Documents:
             self._open = []
 
     def waves(self, requests: Sequence[Request], starts: Collection[int]) -> Iterator[Wave]:
-        """Waves of the next lines; `note` must hear of the translations of each before the next is taken.
+        """Waves of the next lines; call `note` with the translations of one before taking the next.
 
         Args:
             requests: The lines, none of them empty.
@@ -79,7 +79,7 @@ class Documents:
             lines[-1] = (lines[-1][0], translation)
 
     def _together(self, documents: Sequence[Sequence[int]]) -> Iterator[list[tuple[int, int]]]:
-        """Lines that need no translation of each other: number of the document and place."""
+        """Groups of lines that can be translated together, each as number of the document and place."""
         every = [(number, place) for number, places in enumerate(documents) for place in places]
         if not self._context.target:
             yield from [every] if every else []
@@ -93,7 +93,7 @@ def contexts_of(
 ) -> Iterator[list[ContextLine]]:
     """The lines in front of each of some lines with their translations, the earliest first.
 
-    `before` is what stands in front of the first; afterwards, of what comes next. An empty source ends a
+    `before` has the lines in front of the first, and is updated for a later call. An empty source ends a
     document.
     """
     for pair in pairs:
@@ -125,13 +125,13 @@ class ContextEncoder:
         texts = [[line for _, line in lines[-count:]] if count else [] for lines in contexts]
         return self._encoded(self.vocabularies.target, texts, lengths)
 
-    def behind_contexts(
+    def with_contexts(
         self,
         sources: Sequence[Sequence[int]],
         heads: Sequence[int],
         contexts: Sequence[Sequence[ContextLine]],
     ) -> tuple[list[list[int]], list[int]]:
-        """Sources with their contexts behind so many symbols of each, and the subwords of each context.
+        """Sources with contexts inserted behind their first `heads` symbols, and the lengths of the contexts.
 
         A source without subwords, not even an end symbol, stays empty.
         """

@@ -280,7 +280,7 @@ class LineEncoder:
         ]
         lengths = [len(item.source) - head - 1 for item, head in zip(items, heads, strict=True)]
         prompts = self.contexts.targets(contexts, lengths)
-        sources, fronts = self.contexts.behind_contexts([item.source for item in items], heads, contexts)
+        sources, fronts = self.contexts.with_contexts([item.source for item in items], heads, contexts)
         for item, source, front, prompt in zip(items, sources, fronts, prompts, strict=True):
             item.source, item.front, item.prompt = source, front, prompt
 

@@ -112,9 +112,9 @@ class TargetLanguage(NamedTuple):
     language_id: int
     """Its index among the languages of the model."""
     source_tag: int | None
-    """What stands in front of the source; None: nothing."""
+    """The tag in front of the source; None for none."""
     first_token: int
-    """What the decoder reads first: BOS or a tag."""
+    """The first symbol that the decoder reads: BOS or a tag."""
 
 
 class LanguageSelector:

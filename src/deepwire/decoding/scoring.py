@@ -107,7 +107,7 @@ class TranslationScorer:
         ]
         full = [row for row, result in enumerate(results) if result is None]
         head = int(self.source.bos) + (tags[0] is not None if tags else 0)
-        sources, _ = self.context.behind_contexts(sources, [head] * len(sources), contexts)
+        sources, _ = self.context.with_contexts(sources, [head] * len(sources), contexts)
         prompts = self.context.targets(contexts, [*map(len, targets)])
         lengths = [max(len(sources[row]), len(prompts[row]) + len(targets[row]) + 1) for row in full]
         for batch in batches_by_length(lengths, self.config.batch_tokens):

@@ -31,7 +31,7 @@ class ProcessGroup:
         self.local_rank, self.local_count = local_rank, local_count
 
     after_stop = ""
-    """What to tell the user when a signal has ended a run."""
+    """The advice to the user when a signal has ended a run."""
 
     @property
     def main(self) -> bool:

@@ -30,7 +30,7 @@ FeedForwardActivation = Literal["relu", "gelu", "silu", "glu", "swiglu", "geglu"
 GATES: Mapping[str, Callable[[Tensor], Tensor]] = {"swiglu": functional.silu, "geglu": functional.gelu}
 
 Role = Literal["self_attention", "cross_attention", "attention_output", "other"]
-"""What a linear map makes: queries, keys or values of an attention, what leaves an attention, or else."""
+"""The place of a linear map: queries, keys or values of an attention, its output, or elsewhere."""
 
 NormKind = Literal["layer", "rms"]
 """Layer norm, or root mean square norm: without the mean, and without a bias."""

@@ -132,7 +132,7 @@ class AskedText(BaseModel):
 
 
 class AskedTranslation(AskedLanguages, AskedText):
-    """What to translate, and how many further translations are wanted."""
+    """A request for a translation, and for how many alternatives."""
 
     format: Literal["text", "html"] = "text"
     alternatives: int = Field(0, ge=0)

@@ -19,8 +19,8 @@ from deepwire.errors import LogFn, UsageError
 from deepwire.serve.request import RequestError
 
 PIVOT = "en"
-"""The common language that is preferred where there are several."""
-# Texts are only divided among cores where each part is worth the trouble.
+"""The language to translate through, where there are several."""
+# Texts of a core below which dividing a batch among cores does not pay.
 _FEWEST_TEXTS = 2
 
 
@@ -49,9 +49,9 @@ class ServedModel:
 
     Attributes:
         why_not_aligned: Why its translations cannot be aligned; empty if they can.
-        context: What it reads in front of a line.
+        context: The lines of a document that it reads in front of a line.
         most_subwords: Longer texts would be cut.
-        several: Whether it has several directions, and reads for which a text is meant.
+        several: Whether it has several directions, and needs the languages of a text.
     """
 
     def __init__(self, translator: Translator, name: str, direction: Direction | None = None) -> None:
@@ -78,10 +78,10 @@ class ServedModel:
         return () if self._direction is None else (self._direction,)
 
     def into(self, target: str | None, source: str | None) -> tuple[str, str]:
-        """The languages to give to the translator.
+        """The target and the source language, as the translator takes them; "" where it needs none.
 
         Raises:
-            RequestError: The model does not know them, or must be told one.
+            RequestError: The model does not know them, or needs one that is missing.
         """
         languages = self._translator.languages
         if languages is None:
@@ -149,7 +149,7 @@ class Leg(NamedTuple):
     Attributes:
         model: Translates.
         direction: From which language to which; None where that is not known.
-        to, from_: What the model is told of them.
+        to, from_: Target and source as the translator takes them.
     """
 
     model: ServedModel
@@ -327,7 +327,7 @@ def load_pool(
     for directions, models in groups.items():
         translator = load(models, device, precision, settings=searching, warn=warn, terms=terms)
         known = named_direction(metadata_of(read_config(find_model(models[0]))))
-        # Where the models lie is nobody's business.
+        # Clients are told names of folders, no paths of this machine.
         shown = " + ".join(Path(model).resolve().name for model in models)
         loaded.append(ServedModel(translator, shown, known or named[directions]))
     return ModelPool(loaded)

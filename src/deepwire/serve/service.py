@@ -136,7 +136,7 @@ class Service:
 
     @asynccontextmanager
     async def in_time(self, seconds: float) -> AsyncIterator[None]:
-        """Around the work on a request, which the server does not end before; and not for longer than this.
+        """Within the block a request is worked on, for at most these seconds; a stopping server waits for it.
 
         Raises:
             RequestError: It took longer.

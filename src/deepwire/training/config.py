@@ -319,7 +319,7 @@ class TrainingConfig(Section):
         return Perturbation(source, target, self.input_noise, self.sim_cut)
 
     def unused_settings(self) -> UnusedSettings:
-        """The form of label smoothing without any, and processes on GPUs, which torchrun starts."""
+        """The form of label smoothing where there is none; processes on GPUs, which torchrun starts."""
         if self.label_smoothing == 0:
             yield "label_smoothing_form", "there is none with label_smoothing: 0"
         if self.device.startswith("cuda"):

@@ -16,7 +16,7 @@ RUNS = ("onnxruntime", "torch_export")
 
 
 class HostError(ValueError):
-    """Base of what ends the program without a traceback; exit codes are those of deepwire."""
+    """Base of errors that end the program without a traceback; exit codes are those of deepwire."""
 
     exit_code = 1
 
@@ -45,7 +45,7 @@ def reason(error: Exception) -> str:
 
 
 class Begun(NamedTuple):
-    """Sentences that have been read: what follows them, `[N, 1, V]`, and how the next steps go on."""
+    """A decoder after the first tokens: log-probabilities of the next, `[N, 1, V]`, and the state."""
 
     log_probs: Array
     memory: Tensors

@@ -1,4 +1,4 @@
-"""A foreign checkpoint as a model: what an importer of a program tells, and every tensor accounted for."""
+"""Base of the importers: the architecture of a foreign checkpoint, and a place for each of its tensors."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ SOURCE, TARGET, HEAD = (
 )
 _SHOWN = 4
 _CONSTANT = 1e-6
-"""Weights that are not learned are equal to the constants of this project up to rounding."""
+"""Largest difference between a stored weight and a constant of the architecture: rounding."""
 _MAX_COPIES = 3
-"""One table of a checkpoint can become both embeddings and the output projection."""
+"""Parameters for each stored number: one table can be both embeddings and the output projection."""
 _WHICH_ARCHITECTURE = "is it the architecture of this checkpoint? Settings: --run RUNFILE, or model.key=value"
 
 
@@ -325,7 +325,7 @@ def fill_parameters(
             wrong.append(f"{name} is not finite")
         elif destinations:
             targets = [_target(each, places[each.name], filled) for each in destinations]
-            if (misfit := _put(value.to(torch.float32), targets)) is not None:
+            if (misfit := _copy_pieces(value.to(torch.float32), targets)) is not None:
                 wrong.append(f"{name} {misfit}")
     named = model.named_parameters()
     wrong += [f"{name} has no value" for name, value in named if not filled[id(value)].all()]
@@ -337,7 +337,7 @@ def fill_parameters(
 
 
 _Target = tuple[Tensor, Tensor | None]
-"""Values, and which of them are filled; None for a constant."""
+"""A part of a parameter, and which of its rows are filled; None for those of a constant."""
 
 
 def _target(destination: Destination, place: Tensor, filled: Mapping[int, Tensor]) -> _Target:
@@ -349,12 +349,12 @@ def _target(destination: Destination, place: Tensor, filled: Mapping[int, Tensor
     return place.detach()[part] if place.dim() else place.detach(), rows[part]
 
 
-def _put(value: Tensor, targets: Sequence[_Target]) -> str | None:
-    """Copy a tensor, cut into pieces; the reason if it does not fit."""
+def _copy_pieces(value: Tensor, targets: Sequence[_Target]) -> str | None:
+    """Copy a tensor, cut into pieces, to its targets; the reason where it does not fit, else None."""
     sizes = [target.size(0) if target.dim() else 1 for target, _ in targets]
     cut = len(targets) > 1 and value.dim() and value.size(0) == sum(sizes)
     pieces = torch.split(value, sizes) if cut else (value,)
-    if [_without_ones(piece) for piece in pieces] != [_without_ones(target) for target, _ in targets]:
+    if [_squeezed_shape(piece) for piece in pieces] != [_squeezed_shape(target) for target, _ in targets]:
         shapes = " and ".join(str(list(target.shape)) for target, _ in targets)
         return f"is {list(value.shape)}, not {shapes}"
     for piece, (target, filled) in zip(pieces, targets, strict=True):
@@ -372,5 +372,5 @@ def _put(value: Tensor, targets: Sequence[_Target]) -> str | None:
     return None
 
 
-def _without_ones(value: Tensor) -> list[int]:
+def _squeezed_shape(value: Tensor) -> list[int]:
     return [size for size in value.shape if size != 1]

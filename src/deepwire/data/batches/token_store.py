@@ -28,7 +28,7 @@ _SIDE_FILES = ("tokens", "lengths", "offsets", "text", "text_offsets")
 _DIRECTIONS, _LINES, _PREVIOUS = "pair.directions", "pair.lines", "pair.previous"
 _LINKS, _LINK_OFFSETS = "pair.links", "pair.link_offsets"
 _AT_ONCE = 2048
-"""Sentences that are gathered at once: in between they take several times their room."""
+"""Sentences gathered at a time: the indices of their tokens take several times the memory of the tokens."""
 
 
 class Links(NamedTuple):
@@ -251,7 +251,7 @@ class Sentences:
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]]) -> Sentences:
-        """Lists of token numbers."""
+        """The sentences of lists of token numbers."""
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         return cls(np.fromiter(chain.from_iterable(rows), np.int64, int(offsets[-1])), lengths, offsets)
@@ -287,7 +287,7 @@ class StoreSide(Sentences):
     longest: int
 
     def take_lengths(self, lines: Integers) -> Integers:
-        """Copies the lengths of some sentences."""
+        """The lengths of some sentences, in memory."""
         return self.lengths[lines]
 
     def take(self, lines: Integers) -> Sentences:

@@ -31,7 +31,7 @@ _ZSTD = (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + low]) + b"\x2a\x4d\x18" for low in
 """A frame with data, or one of the sixteen kinds of frame to skip."""
 _MAGIC = (_GZIP, _XZ, *_ZSTD)
 _COMPRESSED_PIECE = 1 << 11
-"""Small, because each byte of it can unfold to a thousand and more."""
+"""Compressed bytes read at a time: few, because one can become a thousand bytes and more."""
 _BOM = b"\xef\xbb\xbf"
 
 

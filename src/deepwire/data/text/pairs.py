@@ -41,7 +41,7 @@ class Texts(NamedTuple):
 
     @classmethod
     def of(cls, lines: Sequence[bytes]) -> Self:
-        """Lines, joined."""
+        """These lines, joined."""
         return cls(b"".join(lines), np.fromiter(map(len, lines), np.int32, len(lines)))
 
     def lines(self) -> list[bytes]:
@@ -113,7 +113,7 @@ def joined(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """`text` with a space for each line break and each NUL, which this toolkit takes for a damaged line."""
+    """`text` with a space for each line break and each NUL, which marks a damaged line here."""
     return joined(text).replace("\0", " ")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 _LATIN = r"0-9A-Za-z_\u00c0-\u024f\u1e00-\u1eff"
-"""What a name goes on with. Letters of other scripts are text, as in `%s님`."""
+"""Characters within a name. Letters of other scripts are text, as in `%s님`."""
 _VARIABLES = (
     r"[$#%@]?\{{1,3}[^{}\n]*\}{1,3}",  # {name} ${name} %{name} #{name} {{name}} {% if %}
     r"'[{}]{1,2}'",  # braces that messages of ICU quote

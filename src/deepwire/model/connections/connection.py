@@ -19,7 +19,7 @@ from deepwire.plugins import Kind
 DepthState = tuple[Tensor, ...]
 
 Droppable = Literal["nothing", "layers", "sublayers"]
-"""What training may leave out so that the state stays as it is; what is left must be a stack of this kind."""
+"""The parts that LayerDrop may leave out: the rest must be a stack of the same connection."""
 
 
 @dataclass(frozen=True)

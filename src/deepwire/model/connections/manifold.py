@@ -28,7 +28,7 @@ from deepwire.ops.weighted_sum import mix_positions
 DYNAMIC_SCALE, ELSEWHERE = 0.01, -8.0
 """Where the factors of what depends on the text begin, and the logits of all mixes but the identity."""
 EPS = 1e-6
-"""Of Sinkhorn's divisions, the weights with which lanes are read, and the RMS norm of all lanes."""
+"""Epsilon of Sinkhorn's divisions, of the weights that read lanes, and of the RMS norm of all lanes."""
 
 
 class MHCLiteConfig(LanesSection):

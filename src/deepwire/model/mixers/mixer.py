@@ -15,7 +15,7 @@ from deepwire.plugins import Kind
 
 State = tuple[Tensor, ...]
 SideState = tuple[Tensor, ...]
-"""What travels from layer to layer beside the stream, within one pass or step; `()`: nothing."""
+"""Tensors that travel from layer to layer beside the stream, within one pass or step; `()` for none."""
 
 
 class Mixer(nn.Module, ABC):
