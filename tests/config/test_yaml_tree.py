@@ -57,6 +57,6 @@ def test_both_parsers_read_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(FILES) > 200
     texts = [*(path.read_text("utf-8") for path in FILES), *ODD]
     quick = [outcome(text) for text in texts]
-    monkeypatch.setattr(yaml_tree, "_QUICK", None)
+    monkeypatch.setattr(yaml_tree, "_FAST_LOADER", None)
     for text, found in zip(texts, quick, strict=True):
         assert outcome(text) == found, text
