@@ -190,3 +190,14 @@ def test_the_text_form_shows_lines_and_no_control_characters() -> None:
     assert "dropped 1 one_side_empty (one side is empty or only spaces, the other is not): line 2" in text
     assert "a\ufffd[2Jb" in text
     assert printable("\u202eabc\r\t") == "\ufffdabc\ufffd\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [("ko\u0308nnen", "NFC"), ("100\u00a0km", "no-break spaces"), ("Zu\u00adcker", "without width")],
+)
+def test_characters_that_look_like_others_are_noticed(line: str, said: str) -> None:
+    (found,) = [each for each in report_of([(line, "yes"), ("Tag", "day")]).warnings() if each[:4] == "de: "]
+    assert "50.0% of the lines have" in found
+    assert said in found
+    assert not [each for each in report_of([("können 100 km", "yes")]).warnings() if each[:4] == "de: "]

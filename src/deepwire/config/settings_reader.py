@@ -285,6 +285,10 @@ def _arguments(arguments: Mapping[str, object], problems: Problems) -> Node:
     for key, node in _entries(tree).items():
         if key == "extends":
             problems.add(tree.location, "extends: cannot be set here; write it into the settings")
+        elif "." in key:
+            first, *parts = key.split(".")
+            told = f"{first}=" + "".join(f'{{"{part}": ' for part in parts)
+            problems.add(tree.location, f"{key}: write {told}...{'}' * len(parts)}")
         else:
             kept[key] = node
     return Node(kept, tree.location)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
+from unicodedata import is_normalized
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,18 @@ _SIGNS = (
     ),
 )
 """Signs that raw text does not have, and the share of lines from which on they count."""
+_ODD_CHARACTERS: Sequence[tuple[Callable[[str], object], str]] = (
+    (
+        lambda line: not is_normalized("NFC", line),
+        "letters apart from their marks, not in Unicode's form NFC",
+    ),
+    (re.compile("[\u00a0\u2007\u202f]").search, "no-break spaces, which are no spaces"),
+    (
+        re.compile("[\u00ad\u200b\u2060\ufeff]").search,
+        "characters without width (U+00AD, U+200B, U+2060, U+FEFF)",
+    ),
+)
+"""Characters that look like others, or like none, and are different ones for a model."""
 
 
 def _language_warnings(labels: tuple[str, str], sides: Sequence[Sequence[str]]) -> list[str]:
@@ -77,6 +90,12 @@ def _processed_warnings(label: str, lines: Sequence[str]) -> list[str]:
         said for sign, share, said in _SIGNS if sum(map(bool, map(sign.search, lines))) > share * len(lines)
     )
     return [f"{label} looks {said}: {_RAW}" for said in islice(found, 1)]
+
+
+def _character_warnings(label: str, lines: Sequence[str]) -> Iterator[str]:
+    for is_odd, said in _ODD_CHARACTERS:
+        if count := sum(map(bool, map(is_odd, lines))):
+            yield f"{label}: {count / len(lines):.1%} of the lines have {said}"
 
 
 @dataclass
@@ -172,6 +191,7 @@ class CheckReport:
             warnings += self._pair_warnings(sides)
         for label, lines in zip(self.labels, sides, strict=True):
             warnings += _processed_warnings(label, lines) if self._raw else []
+            warnings += _character_warnings(label, lines)
         if self.also_in_training:
             are = "is" if self.also_in_training == 1 else "are"
             warnings.append(f"{self.also_in_training:,} of these pairs {are} also in the training text")

@@ -255,6 +255,12 @@ def test_mistakes_are_found_before_anything_is_trained(
     assert message in str(error.value)
 
 
+def test_a_run_file_is_no_plan(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("data: {source: de, target: en, train: t}\nmodel: {d_model: 8}\n")
+    with pytest.raises(UsageError, match=r"^\S*run\.yaml\S* is a run file, not the plan of a study[^\n]*$"):
+        Study(tmp_path / "run.yaml", tmp_path)
+
+
 def test_the_plans_of_the_repository_can_be_trained(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(ROOT)
     for path in sorted((ROOT / "examples" / "studies").glob("*.yaml")):

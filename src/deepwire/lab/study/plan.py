@@ -136,6 +136,13 @@ class Plan(Section):
         "this file",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _is_plan(cls, values: object) -> object:
+        if isinstance(values, Mapping) and "base" not in values and {"model", "training"} & values.keys():
+            raise ValueError("is a run file, not the plan of a study: a plan names one as its base")
+        return values
+
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
         named: dict[str, tuple[str, ...]] = {"baseline": (self.baseline,)}
