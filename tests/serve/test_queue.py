@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +10,8 @@ from deepwire.decoding.translation_io import Request
 from deepwire.serve.batcher import FairQueue, Job
 from deepwire.serve.model_pool import Search
 
-GREEDY, BEAM = Search(None, 1, 1), Search(None, 4, 1)
+NO_MODEL: Any = None
+GREEDY, BEAM = Search(NO_MODEL, 1, 1), Search(NO_MODEL, 4, 1)
 
 
 def job(client: str, *lengths: int, search: Search = GREEDY) -> Job:
