@@ -98,6 +98,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["translate", "m", "--temperature", "3"], "settings have no dashes: sampling.temperature=VALUE"),
         (["recipes", "show", "demo", "--resolvd"], "did you mean --resolved?"),
         (["train", "run.yaml", "--max-updates", "9"], "settings have no dashes: training.max_updates=VALUE"),
+        (["analyze", "signal", "demo", "--sentences", "9"], "see deepwire analyze signal --help"),
     ],
 )
 def test_a_wrong_command_gets_a_suggestion(

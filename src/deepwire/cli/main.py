@@ -318,13 +318,14 @@ def _describe_usage_error(error: typer.TyperException, verb: str) -> tuple[list[
 
 def _settings_called(typed: str, section: str) -> list[str]:
     """The settings below a section that an option may have been meant to be: the outermost of its name."""
-    name = "_" + re.sub(r"[-.]", "_", typed)
+    name = re.sub(r"[-.]", "_", typed)
     known = KEYS.read_text(encoding="utf-8").splitlines()
     below = [key.removeprefix(section) for key in known if key.startswith(section)]
-    found = [key for key in below if f"_{key}".replace(".", "_").endswith(name)]
-    exact = [key for key in found if f"_{key.rpartition('.')[2]}" == name] or found
-    least = min((key.count(".") for key in exact), default=0)
-    return [key for key in exact if key.count(".") == least]
+    ends = [(key, f".{key}"[-len(name) - 1 :]) for key in below]
+    # `--alignment-layer` is alignment.layer, but `--sentences` is not max_sentences.
+    found = [key for key, end in ends if end[0] == "." and end[1:].replace(".", "_") == name]
+    least = min((key.count(".") for key in found), default=0)
+    return [key for key in found if key.count(".") == least]
 
 
 def _is_torch_memory_error(error: Exception) -> bool:
