@@ -12,6 +12,8 @@ import yaml
 
 from deepwire import plugins
 from deepwire import recipes as store
+from deepwire.cli import options as opt
+from deepwire.io.json_lines import json_line
 from deepwire.recipes.notes import read_note
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ def check(
             metavar="[RECIPE]...", help="Recipes, or folders such as papers/dlcl-2019; all if none."
         ),
     ] = None,
+    as_json: opt.Json = False,
 ) -> None:
     """Count the parameters of recipes and compare them with the printed numbers.
 
@@ -76,17 +79,22 @@ def check(
         counted, size = _count(name, note.size.vocabularies), note.size
         verdict = size.verdict(counted)
         numbers[verdict] += 1
+        if as_json:
+            print(
+                json_line({"recipe": name, "printed": size.printed, "counted": counted, "verdict": verdict})
+            )
         digits = size.decimals + 2
         ours, difference = f"{counted / 1e6:.{digits}f}M", f"{size.difference(counted):+.{digits}f}M"
         rows.append((name, size.printed, ours, difference, verdicts[verdict]))
         reasons += [f"- {name} ({note.row}): {size.differs}"] if verdict == "known" else []
-    _print_table(("recipe", "paper", "ours", "difference", ""), rows)
-    if reasons:
-        print("\nPrinted numbers that are known not to follow from the model:", *reasons, sep="\n")
-    print(
-        f"\n{numbers['fits']} fit, {numbers['known']} are known not to, {numbers['differs']} do not fit; "
-        f"{len(chosen) - len(rows)} recipes have no printed size"
-    )
+    if not as_json:
+        _print_table(("recipe", "paper", "ours", "difference", ""), rows)
+        if reasons:
+            print("\nPrinted numbers that are known not to follow from the model:", *reasons, sep="\n")
+        print(
+            f"\n{numbers['fits']} fit, {numbers['known']} are known not to, {numbers['differs']} do not fit; "
+            f"{len(chosen) - len(rows)} recipes have no printed size"
+        )
     if numbers["differs"]:
         raise typer.Exit(1)
 

@@ -265,8 +265,9 @@ def seg(mid, text):
     [
         ("", f"{seg(1, 'EINS.')} {seg(2, 'ZWEI <x id=%/>.')}\n{seg(3, 'DREI.')}"),
         (f"{seg(1, '')} {seg(2, '')}\t{seg(3, '')}", f"{seg(1, 'EINS.')} {seg(2, 'ZWEI <x id=%/>.')}\t{seg(3, 'DREI.')}"),
-        (f"{seg(1, 'Done')}!{seg(3, '')}", f"{seg(1, 'Done')}!{seg(3, 'DREI.')}"),
-        (f"{seg(3, 'done')} {seg(2, 'too')}", f"{seg(3, 'done')} {seg(2, 'too')}"),
+        (f"{seg(1, 'Done')}!{seg(3, '')}", f"{seg(1, 'Done')} {seg(2, 'ZWEI <x id=%/>.')}!{seg(3, 'DREI.')}"),
+        (f"{seg(3, 'done')} {seg(2, 'too')}", f"{seg(1, 'EINS.')} {seg(3, 'done')} {seg(2, 'too')}"),
+        (seg(2, "<g id=%>done</g>"), f"{seg(1, 'EINS.')} {seg(2, '<g id=%>done</g>')}\n{seg(3, 'DREI.')}"),
         ("whole", "whole"),
     ],
 )  # fmt: skip

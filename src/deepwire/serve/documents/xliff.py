@@ -86,12 +86,26 @@ class _Segment:
 
         if self._old is None or not (self._done and self._parts):
             return translated(self._source.inner, self._source.inner_end)
-        filled = [
-            (self._done[mid].begin, self._done[mid].end, translated(part.begin, part.end))
-            for mid, part in self._parts.items()
-            if mid in self._open and mid in self._done
-        ]
+        filled: list[Change] = []
+        place, is_first = self._old.inner, True
+        for mid, part in self._parts.items():
+            done, new = self._done.get(mid), translated(part.begin, part.end)
+            if done is not None:
+                place, is_first = done.end, False
+                if mid in self._open:
+                    filled.append((done.begin, done.end, new))
+            elif is_first:
+                filled.append((place, place, new + self._text_beside(part, 1)))
+            else:
+                filled.append((place, place, self._text_beside(part, -1) + new))
         return replaced(self._xml.source, filled, self._old.inner, self._old.inner_end)
+
+    def _text_beside(self, part: Node, step: int) -> str:
+        """The text before or behind a part of the source, as it is written."""
+        assert part.parent is not None
+        siblings = [None, *part.parent.children, None]
+        beside = siblings[siblings.index(part) + step]
+        return self._xml.raw(beside) if beside is not None and beside.name == TEXT else ""
 
 
 class XliffDocument:
@@ -194,11 +208,7 @@ def _open_parts(xml: XmlFile, segment: Node, source: Node) -> list[str]:
     if not done and not is_empty(target):
         return []
     parts = _parts(source) or {"": source}
-    return [
-        mid
-        for mid, part in parts.items()
-        if not is_empty(part) and (not done or (mid in done and is_empty(done[mid])))
-    ]
+    return [mid for mid, part in parts.items() if not is_empty(part) and is_empty(done.get(mid))]
 
 
 def _items(xml: XmlFile, element: Node, *, keeps_lines: bool) -> list[Item]:
