@@ -102,19 +102,19 @@ def arguments(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> se
 
 # Most lines of each room: who adds says what leaves. All of src shall come down to 61,000.
 MOST_LINES_OF_ROOMS = {
-    "model": 14_350,
-    "data": 8_450,
-    "training": 6_710,
-    "decoding": 5_850,
-    "evaluation": 2_950,
-    "checkpoint": 1_650,
-    "config": 1_950,
-    "cli": 5_450,
-    "convert": 6_750,
-    "serve": 7_700,
-    "lab": 9_350,
+    "model": 13_800,
+    "data": 7_400,
+    "training": 6_150,
+    "decoding": 5_700,
+    "evaluation": 2_200,
+    "checkpoint": 1_600,
+    "config": 1_860,
+    "cli": 4_400,
+    "convert": 6_000,
+    "serve": 6_500,
+    "lab": 6_700,
 }
-MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 78_600, 420, 55_200
+MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 69_000, 331, 45_100
 
 
 def lines_of(paths: Iterable[Path]) -> int:
