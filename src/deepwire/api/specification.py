@@ -130,7 +130,7 @@ def require_startable(loaded: LoadedRunFile, processes: ProcessGroup, *, begins:
     config = loaded.config.training
     choose_device(config.device, processes)
     if begins and config.start_from is not None:
-        model = config.start_from.model  # need not be visible to the other processes
+        model = config.start_from.model  # its folder need not be visible to other processes
         processes.run_on_main_first(lambda: read_metadata(find_model(model)) if processes.main else None)
     if begins and config.pretrained is not None:
         from deepwire.convert.importers.pretrained import require_encoder
@@ -223,7 +223,7 @@ def _decoding(config: RunFile) -> DecodingConfig:
 def _alignment_search(
     config: RunFile, prepared: Prepared
 ) -> Callable[[TranslationModel], dict[str, object]] | None:
-    """A function that finds the best attention head for alignments; None where settings choose it."""
+    """The function that finds the attention head to align with; None where settings name it."""
     decoding, store = _decoding(config), prepared.valid or prepared.train
     if decoding.alignment.layer or decoding.alignment.head or store.packed:
         return None

@@ -76,7 +76,7 @@ def average_models(folders: Sequence[Path], output: Path) -> None:
 
 
 def sources(folders: Sequence[Path]) -> list[str]:
-    """Fingerprints of the models an average is made from; an average is out of date when they change."""
+    """Fingerprints of models; an average is out of date when those of its models change."""
     return [fingerprint(folder) for folder in folders]
 
 

@@ -72,8 +72,8 @@ def shortlist(
     place = output or store.shortlist_path(folder, store.SEEN if seen else store.SHORTLIST)
     store.check_shortlist_path(place)
     # Read before learning, so that a damaged file is told at once.
-    extended = to is not None and (place / store.RECORD).exists()
-    others = store.Shortlist.load(place, vocabularies) if extended else None
+    extends = to is not None and (place / store.RECORD).exists()
+    others = store.Shortlist.load(place, vocabularies) if extends else None
     begun = time.monotonic()
     with (
         ProgressLine(every=0.5, live=False if quiet else None) as progress,

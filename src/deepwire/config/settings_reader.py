@@ -114,7 +114,7 @@ def read_settings(
         document, text = SettingsDocument(Path.cwd() / MAPPING, MAPPING, Path.cwd()), ""
         written = _tree_of(name, MAPPING, problems)
     tree = _extended(section, document, written, locate, own_keys, problems, ())
-    # Put together first: which of them comes first must not decide whether a size survives a new type.
+    # Merged with each other first: a new type must not drop sizes that stand before it on the command line.
     typed = [(COMMAND_LINE, text) for text in overrides]
     changes = tree_of_overrides(section, typed, problems, "model.d_model=256")
     if arguments:
@@ -129,7 +129,7 @@ def read_settings(
 
 
 def _refuse_unused(built: Section, tree: Node, file: Node, document: SettingsDocument) -> None:
-    """Refuse settings without effect, but those that only a later file or the command line makes so.
+    """Refuse settings without effect that the command line gives, or the file where they never have one.
 
     Args:
         built: What `tree` means: the file `file` with the changes of the command line.
@@ -401,11 +401,11 @@ def merge(
 ) -> Node:
     """Merge ``later`` into ``base``: mappings key by key, everything else replaces.
 
-    A section with nothing in it changes nothing, unless null means that what it sets is not used. A mapping
-    of another ``type`` replaces, too. Keys refine a plain value that stands for a section: a name (without
-    another ``type``; ``depth_lstm`` stands for ``{type: depth_lstm}``), or that of a `ShorthandSection`.
-    ``path`` is where they stand, for errors. Where ``base`` is the ``whole`` of what is below, a mapping
-    without a type is of its default one.
+    A section without a value changes nothing, unless it may be null. A mapping of another ``type`` replaces
+    the old one. A mapping of the same type, or without one, is merged into a plain value that stands for a
+    section: the name of a choice (``depth_lstm`` stands for ``{type: depth_lstm}``) or the value of a
+    `ShorthandSection`. ``path`` is the place of both, for errors. ``whole`` says that nothing is merged below
+    ``base`` any more, so that a mapping without a type in it has the default type.
     """
     if not isinstance(later.value, dict):
         return base if is_empty_section(later, annotation) else later
@@ -489,7 +489,7 @@ def tree_of_overrides(
     return changes
 
 
-_Path = tuple[str | int, ...]
+_Keys = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -529,15 +529,15 @@ def canonical_settings(section: Section) -> dict[str, PlainValue]:
     return values
 
 
-def _unused(section: Section, above: _Path) -> Iterator[tuple[_Path, Section, str]]:
+def _unused(section: Section, above: _Keys) -> Iterator[tuple[_Keys, Section, str]]:
     """Settings without effect that are not at their defaults: path, the section they stand in, and reason."""
     for key, reason in section.unused_settings():
         *keys, name = key.split(".")
-        way = [int(part) if part.isdigit() else part for part in keys]
-        owner: Any = reduce(_at, way, section)
+        place = [int(part) if part.isdigit() else part for part in keys]
+        owner: Any = reduce(_at, place, section)
         field = type(owner).model_fields.get(name)  # not every choice has it
         if field is not None and getattr(owner, name) != field.get_default(call_default_factory=True):
-            yield (*above, *way, name), owner, reason
+            yield (*above, *place, name), owner, reason
     for name in type(section).model_fields:
         value = getattr(section, name)
         for index, item in enumerate(value) if isinstance(value, list | tuple) else ((None, value),):

@@ -58,20 +58,20 @@ class Documents:
             requests: The lines, none of them empty.
             starts: The places of those that begin a document.
         """
-        known, documents = [self._open], list[list[int]]([[]])
+        contexts, documents = [self._open], list[list[int]]([[]])
         for place in range(len(requests)):
             if place in starts:
                 documents.append([])
-                known.append([])
+                contexts.append([])
             documents[-1].append(place)
         for group in self._together(documents):
             asked = []
             for number, place in group:
-                asked.append(replace(requests[place], context=tuple(known[number][-self._context.most :])))
-                known[number].append((requests[place].text, ""))
-            self._waiting = [known[number] for number, _ in group] if self._context.target else []
+                asked.append(replace(requests[place], context=tuple(contexts[number][-self._context.most :])))
+                contexts[number].append((requests[place].text, ""))
+            self._waiting = [contexts[number] for number, _ in group] if self._context.target else []
             yield Wave([place for _, place in group], asked)
-        self._open, self._waiting = known[-1][-self._context.most :], []
+        self._open, self._waiting = contexts[-1][-self._context.most :], []
 
     def note(self, translations: Iterable[str]) -> None:
         """Take note of the translations of the latest wave."""
@@ -120,7 +120,7 @@ class ContextEncoder:
         return self._encoded(self.vocabularies.source, texts, lengths)
 
     def targets(self, contexts: Sequence[Sequence[ContextLine]], lengths: Sequence[int]) -> list[list[int]]:
-        """Likewise in front of each target; the length of one that is not there yet is that of its source."""
+        """Subwords in front of each target; `lengths` has the source's where there is no target yet."""
         count = self.context.target
         texts = [[line for _, line in lines[-count:]] if count else [] for lines in contexts]
         return self._encoded(self.vocabularies.target, texts, lengths)
@@ -156,7 +156,7 @@ class ContextEncoder:
 
 
 def require_no_context(context: ContextConfig, reason: str) -> None:
-    """Refuse work that takes lines one by one, or in parts, of a model that reads documents."""
+    """Refuse a model that reads documents for work that takes lines one by one or in parts."""
     if context.used:
         raise UsageError(
             f"the model was trained with data.context and reads documents in their order, {reason}",

@@ -77,7 +77,7 @@ class ServedModel:
             return self._translator.languages.directions
         return () if self._direction is None else (self._direction,)
 
-    def into(self, target: str | None, source: str | None) -> tuple[str, str]:
+    def languages_of(self, target: str | None, source: str | None) -> tuple[str, str]:
         """The target and the source language, as the translator takes them; "" where it needs none.
 
         Raises:
@@ -115,7 +115,7 @@ class ServedModel:
         return min(torch.get_num_threads(), MAX_PARALLEL_BATCHES)
 
     def budget(self, search: Search) -> int:
-        """Source subwords that are worth translating together."""
+        """Source subwords to collect for one batch of each core."""
         return max(1, self.cores * self._translator.config.batch_tokens // search.beam)
 
     def translate(
@@ -236,7 +236,7 @@ class ModelPool:
         }
 
     def route(self, target: str | None, source: str | None) -> Route:
-        """How to translate; one model alone also tries directions that it was not trained in.
+        """The legs of a translation; one model alone also tries directions that it was not trained in.
 
         Raises:
             RequestError: No model knows the languages, or one is needed that was not given.
@@ -264,7 +264,7 @@ class ModelPool:
 
     def _route_of_one(self, target: str | None, source: str | None) -> Route:
         (model,) = self._models
-        to, from_ = model.into(target, source)
+        to, from_ = model.languages_of(target, source)
         known = model.directions()
         direction = Direction(source, target) if source and target else known[0] if len(known) == 1 else None
         return (Leg(model, direction, to, from_),)

@@ -53,7 +53,7 @@ def save_checkpoint(
         model: Tells the architecture.
         snapshot: Parameters and moments.
         state: How far training has come.
-        examined: What the model was found to be like; stored with it.
+        examined: Metadata of the model that `TrainingSpec.examine` found; stored with it.
 
     Raises:
         ResourceError: If the disk is full; earlier checkpoints are intact.

@@ -120,7 +120,7 @@ class Importer(ABC):
         return read_foreign_checkpoint(path)
 
     def own_vocabularies(self, foreign: ForeignCheckpoint) -> Vocabularies | None:
-        """The vocabularies that lie beside the checkpoint; None where they are named by `VocabularyFiles`."""
+        """The vocabularies in the checkpoint's folder; None where the user names their files."""
         return None
 
     @abstractmethod
@@ -139,7 +139,7 @@ class Importer(ABC):
     def destinations_of(
         self, name: str, model: TranslationModel, foreign: ForeignCheckpoint
     ) -> Destinations | None:
-        """Where a tensor goes; None for an unknown name. Embeddings are not asked for."""
+        """The destinations of a tensor that is no embedding; None for an unknown name."""
 
     def languages(self, foreign: ForeignCheckpoint) -> int:
         """How many target languages have parameters of their own; 0 in a model of one language pair."""
@@ -162,13 +162,13 @@ class Importer(ABC):
         """The vocabulary files of both languages in a folder, one file twice where they share it."""
 
     def final_config(self, config: ModelConfig) -> ModelConfig:
-        """The architecture with the symbol that this program's decoder starts with."""
+        """The architecture, with the symbol that this program's decoder starts with in `embeddings.start`."""
         if not self.numbering.starts_with_end:
             return config
         return config.model_copy(update={"embeddings": config.embeddings.model_copy(update={"start": "eos"})})
 
     def rows(self, table: Tensor) -> Tensor:
-        """A table of words in the order of our ids."""
+        """The rows of an embedding in the order of our ids."""
         return table[self.numbering.rows(table.size(0))]
 
     def embeddings(self, config: ModelConfig, foreign: ForeignCheckpoint) -> dict[str, tuple[str, Tensor]]:
@@ -306,8 +306,8 @@ def fill_parameters(
     Args:
         model: The model.
         path: The checkpoint, for errors.
-        values: Foreign names, tensors, and where they go: None says that a name is unknown, none that nothing
-            depends on the tensor.
+        values: Foreign names, tensors and their destinations: None for an unknown name, an empty tuple for a
+            tensor that the model does not need.
 
     Raises:
         ModelError: Something is unknown, missing, of another shape, or not finite.

@@ -75,7 +75,7 @@ class _SideHeader(BaseModel):
 
 
 class _StoreHeader(BaseModel):
-    """The file `store.json`; in format 2 the checksums are in a file of their own, which is not read.
+    """The file `store.json`. Format 2 has its checksums in another file, which is not read.
 
     Attributes:
         format: Its version.
@@ -85,7 +85,7 @@ class _StoreHeader(BaseModel):
         directions: Whether there is a file of directions.
         lines: Whether there is a file of line numbers.
         crc32: The checksum of each file.
-        pairs: In a store of documents: how many of the sentences are pairs; others behind them are context.
+        pairs: In a store of documents: how many sentences are pairs; those after them are context alone.
         packed: Whether the targets are blocks of a text of one side.
         links: In a store with alignments: how many links of words all pairs have.
     """

@@ -134,7 +134,7 @@ class Reservoir:
         self._weight, self._next, self._count = 1.0, 0, 0
 
     def extend(self, pairs: Sequence[Pair]) -> None:
-        """Shows the next pairs of the stream; only those that are taken are looked at."""
+        """Takes the next pairs of the stream; only those that enter the sample are decoded."""
         while self._next < self._count + len(pairs):
             pair = pairs[self._next - self._count]
             if len(self.pairs) < self._size:
