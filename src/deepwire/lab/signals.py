@@ -435,11 +435,11 @@ def _figures(model: TranslationModel, sizes: SizesOfSeeds) -> Iterator[LineChart
     outputs = {side: of_signals(side, "output gradient") for side in sides}
     parameters = {side: of_parameters(side) for side in sides}
     for name, title, unit, curves in (
-        ("stream", "Stream into and out of each layer, rms", "", streams),
-        ("output-gradients", "Gradient of the summed loss at each layer's output, rms", "nats", outputs),
+        ("stream", "Stream into and out of each layer", "", streams),
+        ("output-gradients", "Gradient of the summed loss at each layer's output", "nats", outputs),
         (
             "parameter-gradients",
-            "Gradient of the loss per token in each layer's parameters, rms",
+            "Gradient of the loss per token in each layer's parameters",
             "nats/token",
             parameters,
         ),
