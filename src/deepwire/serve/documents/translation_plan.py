@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from deepwire.data.text.sentences import SentenceSplitter, TextSegments, fitting_gap, has_words, is_spaced
+from deepwire.data.text.placeholders import KINDS
+from deepwire.data.text.sentences import SentenceSplitter, TextSegments, fitting_gap, is_spaced
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.serve.documents.document import Marks, Piece, Run, Unit, common, in_order
 from deepwire.serve.documents.markup_projection import distribute, is_projectable, project
 from deepwire.serve.documents.text_matching import Matching
 
+_ADDRESS = re.compile(KINDS["address"])
 _SHOWN = 40
 
 
@@ -140,7 +143,7 @@ class TranslationPlan:
         for number, sentence in enumerate(segments.texts):
             if number in too_long:
                 self._leave(sentence)
-            else:
+            elif _is_translated(sentence):
                 texts[number] = self._place(sentence.replace("\0", " "))
         return Sentences(texts, segments.gaps)
 
@@ -166,7 +169,7 @@ class TranslationPlan:
                 part.inner = 0 < number < len(spans) - 1
             elif number // 2 in segments.too_long:
                 self._leave(text)
-            elif any(not run.fixed and has_words(run.text) for run in part.runs):
+            elif any(not run.fixed and _is_translated(run.text) for run in part.runs):
                 part.text = self._place(text.replace("\0", " "))
             yield part
 
@@ -229,6 +232,11 @@ class _Finished:
     def _matching(self, part: _Part) -> Matching:
         assert part.text is not None
         return Matching.of(self.translations[part.text], part.runs, self.alignments[part.text])
+
+
+def _is_translated(text: str) -> bool:
+    """Whether there are letters, but for those of addresses: figures and addresses alone stay."""
+    return any(map(str.isalpha, _ADDRESS.sub("", text)))
 
 
 def _once(pieces: Sequence[Piece]) -> list[Piece]:
