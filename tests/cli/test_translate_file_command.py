@@ -57,7 +57,7 @@ def test_a_terminal_sees_how_far_a_document_is(model, tmp_path, monkeypatch):
     assert main(["translate-file", str(model), "-i", str(document), *QUIET[:-1]]) == 0
     said = screen.getvalue()
     assert "reading a.html" in said
-    assert "\x1b[2Kwarning: " in said, "a line of its own"
+    assert "\r\x1b[Kwarning: " in said, "a line of its own"
     assert "translating 2 of 2 sentences (100%)" in said
 
 

@@ -221,6 +221,11 @@ def test_an_interrupted_run_goes_on_exactly(trained: Path) -> None:
     ("arguments", "code", "said"),
     [
         (["translate", "runs/many"], 2, "say which language to translate into"),
+        (
+            ["translate-file", "runs/many", "-i", "page.html"],
+            2,
+            "say which language to translate into, with --to\n",
+        ),
         (["translate", "runs/many", "--to", "fr"], 2, "it translates into de, en, qaa"),
         (["translate", "runs/many", "--language-column", "1"], 3, "<stdin>:1: no column 1"),
         (["evaluate", "--model", "runs/many", "-s", "valid.en", "-r", "valid.de"], 2, "--direction en-de, "),
@@ -230,6 +235,7 @@ def test_an_interrupted_run_goes_on_exactly(trained: Path) -> None:
     ],
 )
 def test_wrong_input_is_one_clear_line(trained: Path, arguments: list[str], code: int, said: str) -> None:
+    (trained / "page.html").write_text("<p>Ein Hund.</p>")
     result = deepwire_command(*arguments, cwd=trained, stdin="Ein Hund.\n")
     assert result.returncode == code, result.stderr
     assert "Traceback" not in result.stderr

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepwire.cli.line_by_line import tell
-from deepwire.cli.options import Overrides, Quiet
+from deepwire.cli.options import Quiet
 from deepwire.config.section import flatten
 from deepwire.errors import ModelError, UsageError
 from deepwire.io.atomic import require_absent
@@ -27,6 +27,10 @@ Checkpoint = Annotated[
     typer.Argument(
         metavar="CHECKPOINT", help="A .safetensors file, a .pt file of tensors, or a folder of transformers."
     ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="What it does not tell, or what to change: model.heads=8."),
 ]
 Vocabulary = Annotated[Path | None, typer.Option(help="Its dictionary, or the folder with one a language.")]
 TargetVocabulary = Annotated[Path | None, typer.Option(help="Dictionary of the target, where it is another.")]

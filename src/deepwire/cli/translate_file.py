@@ -115,13 +115,20 @@ def _read(path: Path) -> bytes:
 
 
 def _languages(model: Model, from_: str | None, to: str | None) -> tuple[str, str]:
-    """The languages of the document and of its translation, `""` where unknown."""
+    """The languages of the document and of its translation, `""` where unknown.
+
+    Raises:
+        UsageError: The model has several target languages, and none is named.
+    """
     if model.languages is None:
         source, target = model.direction or ("", "")
         return from_ or source, to or target
     targets = model.languages.targets
+    if to is None and len(targets) > 1:
+        known = f"the model translates into {', '.join(targets)}"
+        raise UsageError("say which language to translate into, with --to", known)
     sources = sorted({each.source for each in model.languages.directions if to in (None, each.target)})
-    return from_ or (sources[0] if len(sources) == 1 else ""), to or (targets[0] if len(targets) == 1 else "")
+    return from_ or (sources[0] if len(sources) == 1 else ""), to or targets[0]
 
 
 def _parse(path: Path, content: bytes, options: Options) -> Document:
