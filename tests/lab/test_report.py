@@ -159,6 +159,16 @@ def test_odd_figures_are_drawn(figure: Figure) -> None:
 
 
 @needs_matplotlib
+def test_ticks_of_log_axes_are_plain_numbers() -> None:
+    lines = [Series(name="a", x=(10, 20, 80), y=(0.6, 3.0, 6.0))]
+    drawing = report.render(
+        LineChart(name="n", title="t", x="x", y="y", x_log=True, y_log=True, series=lines), "svg"
+    )
+    parts = [part for part in ElementTree.fromstring(drawing).iter() if part.tag.endswith("}text")]
+    assert {"1", "2", "5", "10", "20", "50"} <= {"".join(part.itertext()).strip() for part in parts}
+
+
+@needs_matplotlib
 def test_plots_are_written_as_png_svg_and_pdf(finding: Finding, tmp_path: Path) -> None:
     written = save_plots([finding], tmp_path / "new" / "plots")
     assert sorted(path.name for path in written) == sorted(

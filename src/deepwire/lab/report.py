@@ -19,6 +19,7 @@ from deepwire.lab.finding import BarChart, Figure, Finding, HeatMap, LineChart, 
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Canvas
     from matplotlib.typing import RcKeyType
 
@@ -28,6 +29,7 @@ _LONGEST = 60  # rows of a figure's table in text
 _MAX_NUMBERED_CELLS = 169  # heat maps with more cells show no numbers
 _MAX_TICKS = 40
 _LONG_NAMES = 80  # letters of all categories of a bar chart, from which on they are written upright
+_WIDE_RANGE = 1e4  # log axes with a smaller ratio of ends have ticks at 1, 2 and 5 times powers of ten
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _STYLE: dict[RcKeyType, object] = {
     "font.size": 9,
@@ -267,13 +269,26 @@ def _draw_lines(axes: Axes, figure: LineChart) -> None:
     _name_axes(axes, figure.x, figure.y)
     if figure.x_log:
         axes.set_xscale("log")
+        _format_log_ticks(axes.xaxis)
     if figure.y_log and axes.dataLim.y1 > 0:  # there is a positive number
         axes.set_yscale("log")
+        _format_log_ticks(axes.yaxis)
     if not figure.x_log and all(x.is_integer() for line in figure.series for x in line.x):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if count > 1:
         title = "\n".join(textwrap.wrap(figure.legend, 20)) or None
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title=title)
+
+
+def _format_log_ticks(axis: Axis) -> None:
+    """Writes ticks of a log axis as plain numbers, with more than the powers of ten if its range is small."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    low, high = axis.get_view_interval()
+    if high / low < _WIDE_RANGE:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:,.12g}"))
 
 
 def _draw_bars(axes: Axes, figure: BarChart) -> None:
