@@ -159,6 +159,11 @@ def test_it_never_writes_over_a_text(model: str, folder: Path, capsys: pytest.Ca
         (["distill", "no-model", "-i", "text", "-o", "x"], 4, "no such model"),
         (["back-translate", "MODEL", "-i", "text"], 2, "--output"),
         (
+            ["back-translate", "MODEL", "-i", "text", "-o", "x", "--from", "en", "--to", "de"],
+            2,
+            "translates from de to en",
+        ),
+        (
             ["back-translate", "MODEL", "-i", "text", "-o", "x", "--tag", "a\nb"],
             2,
             "--tag: 'a\\nb' is no word",

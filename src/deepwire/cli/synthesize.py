@@ -18,7 +18,7 @@ from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import warn
 from deepwire.cli.settings import with_settings
 from deepwire.config.counts import counted
-from deepwire.data.languages import known_directions
+from deepwire.data.languages import closest_label, known_directions, named_direction
 from deepwire.errors import DataError, UsageError
 from deepwire.io.output import check_output
 
@@ -138,6 +138,13 @@ class _Corpus:
         return corpus
 
     def _languages(self, stored: Mapping[str, object]) -> tuple[str, str]:
+        if only := named_direction(stored):
+            for named, language in zip(self.named, only, strict=True):
+                if named and closest_label(named, [language]) != language:
+                    raise UsageError(
+                        f"{self.models[0]}: translates from {only.source} to {only.target}",
+                        "leave out --from and --to, or name another model",
+                    )
         sides = zip(self.named_or_only(stored), ("source", "target"), strict=True)
         source, target = (named or str(stored.get(side, "")) for named, side in sides)
         if source and target and source != target:
