@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
+from deepwire.config.counts import counted
 from deepwire.errors import UsageError
-from deepwire.evaluation.metric import Floats, Metric, Score, check_line_counts, reference_count
+from deepwire.evaluation.metric import Floats, Metric, Score, check_line_counts, is_gap, reference_count
 from deepwire.evaluation.metric_choice import (
     BleuMetric,
     MultiBleuMetric,
@@ -126,6 +127,7 @@ def compare(
         systems=tuple(results),
         baseline=None if paired is None else paired.baseline,
         warnings=(
+            *gap_warnings(references),
             *text_warnings([*systems, *references], metrics),
             *few_sentences(paired, len(answers[0])),
         ),
@@ -150,6 +152,17 @@ def few_sentences(paired: PairedTest | None, sentences: int, unit: str = "senten
     return [
         f"fewer than {_FEW_SENTENCES} {unit}: a bootstrap draws the same few again and again, so its "
         "p-values and intervals say little; randomization (--paired randomization) is valid for any number"
+    ]
+
+
+def gap_warnings(references: Sequence[Text]) -> list[str]:
+    """Warnings of references without text in some lines, one line each."""
+    effect = "they count as missing there" if len(references) > 1 else "every word of a system is wrong there"
+    gaps = [(text.name, [*map(is_gap, text.lines)]) for text in references]
+    return [
+        f"{name} is empty in {counted(sum(rows), 'line')}, first in line {rows.index(True) + 1}: {effect}"
+        for name, rows in gaps
+        if any(rows)
     ]
 
 

@@ -147,11 +147,16 @@ def reference_texts(references: References) -> list[Sequence[str]]:
     return list(references)
 
 
+def is_gap(line: str) -> bool:
+    """Whether nothing can be seen in a line, be it empty or of spaces, also those without a width."""
+    return not any(character.isprintable() and character != " " for character in line)
+
+
 def _by_references(texts: Sequence[Sequence[str]]) -> dict[tuple[int, ...], list[int]]:
     """The rows that have the same of several references; the first one alone where all are gaps."""
     rows: dict[tuple[int, ...], list[int]] = {}
     for row, lines in enumerate(zip(*texts, strict=True)):
-        present = tuple(number for number, line in enumerate(lines) if len(lines) > 1 and line.strip())
+        present = tuple(number for number, line in enumerate(lines) if len(lines) > 1 and not is_gap(line))
         rows.setdefault(present or (0,), []).append(row)
     return rows
 
