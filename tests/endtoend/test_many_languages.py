@@ -248,7 +248,7 @@ def test_a_shortlist_has_subwords_of_each_language(trained: Path) -> None:
     sources = [(trained / f"valid.{name}").read_text(encoding="utf-8") for name in ("de", "qaa")]
     into = ("--to", "en", "--json", "--shortlist")
     early = deepwire_command("translate", "runs/many", *into, cwd=trained, stdin=sources[0])
-    assert (early.returncode, "deepwire shortlist runs/many\n" in early.stderr) == (2, True)
+    assert (early.returncode, "deepwire shortlist" in early.stderr) == (2, True)
     made = deepwire_command("shortlist", "runs/many", "--best", "5", "--first", "20", cwd=trained)
     assert (made.returncode, made.stdout) == (0, "runs/many/shortlist\n"), made.stderr
     for source in sources:
