@@ -217,8 +217,9 @@ def test_an_error_in_a_callback_comes_out_and_leaves_the_run_free(
 def test_mistakes_are_told_as_in_a_run_file(data: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=r"argument: training.batch_token: unknown key \(did you mean"):
         deepwire.train(SETTINGS, data=data, training={"batch_token": 3})
+    dotted: dict[str, Any] = {"training.ema.decay": 0.9}
     with pytest.raises(UsageError, match=r'training.ema.decay: write training=\{"ema": \{"decay": ...\}\}'):
-        deepwire.train(SETTINGS, data=data, **{"training.ema.decay": 0.9})
+        deepwire.train(SETTINGS, data=data, **dotted)
     with pytest.raises(UsageError, match="settings: name the run directory"):
         deepwire.train(SETTINGS, data=data, quiet=True)
     with pytest.raises(DataError, match=r"gone\.src"):

@@ -29,7 +29,9 @@ WHOLE = {
         ({"vocabulary": {"type": "bpe", "source": ["../a.model"]}}, "outside of the folder"),
         *(({"graphs": {"start": {**GRAPH, "file": file}}}, "is no file") for file in ("pipe", ".")),
         *(({"runs": runs}, "runs: ") for runs in ("pickle", "", None)),
-        *(({"graphs": graphs}, "cannot read") for graphs in ((), {"start": {}}, "a")),
+        ({"graphs": []}, "cannot read"),
+        ({"graphs": {"start": {}}}, "cannot read"),
+        ({"graphs": "a"}, "cannot read"),
     ],
 )
 def test_a_manifest_names_files_of_its_folder(tmp_path: Path, changes: dict[str, object], said: str) -> None:
