@@ -249,20 +249,24 @@ def analyse_linearity(
     batches = (batch for update in islice(stream, updates) for batch in update.batches)
     fits = nearest_maps(inside, sides, batches)
     whole = loss_of(inside, text)
+    columns = ["stack", "layer", "loss [nats/token] .3", "more than whole [nats/token] .3"]
+    columns.append("explained variance [%] .1")
+    rows: list[tuple[Cell, ...]] = [("whole model", None, whole, 0.0, None)]
     full = bleu(inside) if bleu else 0.0
-    rows: list[tuple[Cell, ...]] = [("whole model", None, whole, 0.0, None, full, 0.0)]
+    if bleu:
+        columns += ["BLEU .2", "change of BLEU [%] .2"]
+        rows = [(*rows[0], full, 0.0)]
     for (side, layer), fit in fits.items():
         changed = linearised(inside, side, layer, fit.linear)
-        loss, score = loss_of(changed, text), bleu(changed) if bleu else 0.0
-        relative = 100 * (score - full) / full if full else None
-        rows.append((side, layer, loss, loss - whole, 100 * fit.explained, score, relative))
-        tell(
-            f"{side} layer {layer} linear: {loss:.3f} nats a token" + (f", BLEU {score:.2f}" if bleu else "")
-        )
-    columns = ["stack", "layer", "loss [nats/token] .3", "more than whole [nats/token] .3"]
-    columns += ["explained variance [%] .1", "BLEU .2", "change of BLEU [%] .2"]
-    shown = len(columns) if bleu else len(columns) - 2
-    table = Table(title="One layer linear", columns=columns[:shown], rows=[row[:shown] for row in rows])
+        loss = loss_of(changed, text)
+        row: tuple[Cell, ...] = (side, layer, loss, loss - whole, 100 * fit.explained)
+        said = f"{side} layer {layer} linear: {loss:.3f} nats a token"
+        if bleu:
+            score = bleu(changed)
+            row = (*row, score, 100 * (score - full) / full if full else None)
+            said += f", BLEU {score:.2f}"
+        rows.append(row)
+        tell(said)
     return Finding(
         analysis="linearise",
         title=f"One layer at a time replaced by a linear map: {model}",
@@ -272,7 +276,7 @@ def analyse_linearity(
         "The map sees one position only: no self-attention and, in the decoder, no cross-attention. A cell "
         "beside the stream goes past the layer unchanged. Loss: negative log-likelihood per target token; "
         f"the model reads the text{text.past} without dropout.",
-        tables=[table],
+        tables=[Table(title="One layer linear", columns=columns, rows=rows)],
         figures=[_linear_bars(side, [row for row in rows if row[0] == side]) for side in sides],
         provenance=provenance([subject.source], [text.description]),
     )
