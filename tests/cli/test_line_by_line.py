@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.cli.line_by_line import CountedLines, ProgressLine, write_answers
+from deepwire.cli.line_by_line import CountedLines, write_answers
+from deepwire.io.progress_line import ProgressLine
 
 
 class Terminal(io.StringIO):

@@ -14,7 +14,8 @@ import typer
 
 from deepwire import errors
 from deepwire.cli import main as cli
-from deepwire.cli.line_by_line import HarmlessFormatter, ProgressLine, tell, warn
+from deepwire.cli.line_by_line import HarmlessFormatter, tell, warn
+from deepwire.io.progress_line import ProgressLine
 
 HEAVY = ("torch", "numpy", "sacrebleu", "sentencepiece", "pydantic", "yaml")
 

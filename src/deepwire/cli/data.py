@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.line_by_line import ProgressLine, warn
+from deepwire.cli.line_by_line import warn
 from deepwire.cli.options import Json, Overrides
 from deepwire.config.counts import counted
 from deepwire.errors import UsageError
 from deepwire.io.json_lines import json_line
+from deepwire.io.progress_line import ProgressLine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from deepwire.cli.line_by_line import ProgressLine, tell, warn
+from deepwire.cli.line_by_line import tell, warn
 from deepwire.cli.options import Json, Model
 from deepwire.errors import UsageError
 from deepwire.io.json_lines import json_line
+from deepwire.io.progress_line import ProgressLine
 from deepwire.io.regular_files import read_json
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from deepwire.cli.line_by_line import ProgressLine
 from deepwire.cli.options import Json, Overrides, RunFileName
 from deepwire.io.atomic import unwound_by_signals
 from deepwire.io.json_lines import json_line
+from deepwire.io.progress_line import ProgressLine
 
 if TYPE_CHECKING:
     from deepwire.data.prepare.prepared import Prepared

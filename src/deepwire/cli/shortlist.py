@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.line_by_line import ProgressLine, tell, warn
+from deepwire.cli.line_by_line import tell, warn
 from deepwire.cli.options import STDIO, Model, Quiet, Threads, use_threads
 from deepwire.errors import UsageError
+from deepwire.io.progress_line import ProgressLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

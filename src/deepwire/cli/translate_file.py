@@ -12,11 +12,12 @@ import typer
 
 import deepwire
 from deepwire.cli import options as opt
-from deepwire.cli.line_by_line import ProgressLine, tell, warn
+from deepwire.cli.line_by_line import tell, warn
 from deepwire.cli.settings import with_settings
 from deepwire.errors import DataError, UsageError
 from deepwire.io.atomic import disk_errors, require_absent
 from deepwire.io.output import check_output, open_output
+from deepwire.io.progress_line import ProgressLine
 
 if TYPE_CHECKING:
     from deepwire.api.model import Model

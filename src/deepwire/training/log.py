@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from deepwire.config.counts import first_few
 from deepwire.errors import DataError, DeepwireError, LogFn, ModelError, UsageError
 from deepwire.io.atomic import disk_errors, write_json, write_text
 from deepwire.io.json_lines import finite
+from deepwire.io.progress_line import CLEAR, ProgressLine
 from deepwire.io.regular_files import open_for_appending, open_regular
 from deepwire.training.spec import TrainingSpec, WarmStartReport
 from deepwire.training.state import StopReason, TrainingState
@@ -72,9 +73,6 @@ _SHORT_NAMES = {"r_drop": "kl", "sim_cut": "kl", "guided_alignment": "al"}
 
 
 _WIDTH_OF_BAR = 30
-_SECONDS_BETWEEN_BARS = 0.2
-_CLEAR = "\r\x1b[K"
-"""Begins the line of a terminal anew."""
 
 
 class Display:
@@ -94,7 +92,7 @@ class Display:
     def __init__(self, log: Path, quiet: bool = False) -> None:
         self._path, self._silent = log, quiet
         self.has_bar = not quiet and sys.stderr.isatty()
-        self._next_bar = 0.0
+        self._bar = ProgressLine(live=self.has_bar)
         with disk_errors(log):
             self._file = open_for_appending(log)
 
@@ -104,7 +102,7 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._show(_CLEAR * self.has_bar)
+        self._try(self._bar.end)
         # On a full disk this fails like the write before it, and says nothing new.
         with suppress(OSError), self._file:
             if isinstance(error, DeepwireError):
@@ -114,25 +112,21 @@ class Display:
 
     def say(self, text: str) -> None:
         """Show one line."""
-        self._show(f"{_CLEAR * self.has_bar}{text}\n")
+        line = f"{CLEAR * ProgressLine.shown}{text}"
+        self._try(lambda: print(line, file=sys.stderr, flush=True))
         with disk_errors(self._path):
             self._write(text)
 
     def move(self, status: TrainingStatus) -> None:
         """Draw the bar anew, if it is time."""
-        if time.monotonic() < self._next_bar:
-            return
-        self._next_bar = time.monotonic() + _SECONDS_BETWEEN_BARS
-        filled = round(status.share * _WIDTH_OF_BAR)
-        bar = "#" * filled + "-" * (_WIDTH_OF_BAR - filled)
-        left = human_time(status.seconds_left)
-        self._show(f"{_CLEAR}u {status.update} ep {status.epoch:.2f} [{bar}] {status.share:.0%} left {left}")
+        self._try(lambda: self._bar.show(lambda: _bar(status)))
 
-    def _show(self, text: str) -> None:
+    def _try(self, show: Callable[[], None]) -> None:
+        """Show something, as long as somebody can see it."""
         if self._silent:
             return
         try:
-            print(text, end="", file=sys.stderr, flush=True)
+            show()
         except OSError as error:
             self._silent = True
             with disk_errors(self._path):
@@ -163,6 +157,14 @@ class Display:
         parts += [f"{name} {score:.2f}" for name, score in scores.items() if name not in known]
         where = f"valid {direction}" if direction else "valid"
         self.say(f"u {update} {where} {' '.join(parts)}{f' ({note})' if note else ''}")
+
+
+def _bar(status: TrainingStatus) -> str:
+    """The bar of a run that stands there: ``u 10 ep 0.50 [###---] 50% left 3s``."""
+    filled = round(status.share * _WIDTH_OF_BAR)
+    bar = "#" * filled + "-" * (_WIDTH_OF_BAR - filled)
+    left = human_time(status.seconds_left)
+    return f"u {status.update} ep {status.epoch:.2f} [{bar}] {status.share:.0%} left {left}"
 
 
 def short(number: float) -> str:
