@@ -108,8 +108,46 @@ def test_settings_that_are_new_since_a_run_was_recorded_have_their_defaults() ->
     )
     del earlier["data"]["vocabulary"]["balance_temperature"]
     assert {**completed(earlier), "recipe": None} == {**resolved, "recipe": None}
-    earlier["model"]["gone"] = 1
+    earlier["data"] |= {"noise": None, "term_hints": 0.0}
+    assert {**completed(earlier), "recipe": None} == {**resolved, "recipe": None}
+    earlier["data"]["noise"] = {"typos": 0.1}
     assert completed(earlier) is earlier
+
+
+@pytest.mark.parametrize(
+    ("written", "line", "said"),
+    [
+        ("data: {noise: {typos: 0.1}, train: t}", 1, "data: noise was removed: put"),
+        (
+            "data:\n train: t\n vocabulary:\n  type: subword_nmt\n  codes: c\n  threshold: 5",
+            6,
+            "set min_count",
+        ),
+        (
+            "data: {train: t}\ntraining: {optimizer: {type: muon, rate_factor: 2}}",
+            2,
+            "set training.rate_factors",
+        ),
+        (
+            "data: {train: t}\nmodel:\n encoder: {connection: {type: depth_lstm, hidden_scope: model}}",
+            3,
+            "stack",
+        ),
+    ],
+)
+def test_a_removed_setting_is_named_with_what_to_do_instead(
+    here: Path, written: str, line: int, said: str
+) -> None:
+    write(here / "run.yaml", written)
+    with pytest.raises(UsageError) as refused:
+        load_run_file("run.yaml")
+    assert refused.value.message.startswith(f"run.yaml:{line}: ")
+    assert " was removed: " in refused.value.message
+    assert said in refused.value.message
+    assert "\n" not in refused.value.message
+    neutral = re.sub(r"(threshold|rate_factor): \d", r"\1: 1", written)
+    neutral = neutral.replace("{typos: 0.1}", "null").replace("hidden_scope: model", "hidden_scope: stack")
+    load_run_file(write(here / "neutral.yaml", neutral))
 
 
 # Lines with a setting in vain end in a star.

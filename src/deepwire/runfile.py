@@ -326,20 +326,6 @@ def _without_parameters(
     return expanded([*overrides, *given], parameters, RunFile.model_fields), rest
 
 
-_REMOVED: Mapping[str, tuple[object, ...]] = {
-    "data.term_hints": (0.0,),
-    "data.noise": (None,),
-    "data.placeholders": (False,),
-    "data.vocabulary.vocabulary": (None,),
-    "data.vocabulary.target_vocabulary": (None,),
-    "data.vocabulary.threshold": (1,),
-    "data.vocabulary.rare": ("split", "unknown"),
-    "training.optimizer.by_adamw": ([],),
-    "training.optimizer.rate_factor": (1.0,),
-}
-"""Settings of earlier versions that are gone, with the values that left them unused."""
-
-
 def completed(record: Mapping[str, object]) -> Mapping[str, object]:
     """Settings that a run recorded, perhaps with an earlier version, with the defaults of this one added.
 
@@ -348,17 +334,9 @@ def completed(record: Mapping[str, object]) -> Mapping[str, object]:
     """
     settings = {key: value for key, value in record.items() if key not in ("recipe", "export")}
     try:
-        return canonical_settings(RunFile.model_validate(_without_removed(settings)))
+        return canonical_settings(RunFile.model_validate(settings))
     except ValidationError:
         return record
-
-
-def _without_removed(values: Mapping[str, object], section: str = "") -> dict[str, object]:
-    return {
-        key: _without_removed(value, f"{section}{key}.") if isinstance(value, Mapping) else value
-        for key, value in values.items()
-        if value not in _REMOVED.get(f"{section}{key}", ())
-    }
 
 
 def locate(name: str, parent: SettingsDocument | None) -> SettingsDocument:

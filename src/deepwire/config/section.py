@@ -11,7 +11,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -24,7 +24,6 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-Removed = Mapping[str, tuple[object, ...]]
 UnusedSettings = Iterator[tuple[str, str]]
 """Settings that change nothing beside the other settings: the dotted key below a section, and the reason."""
 
@@ -33,14 +32,26 @@ MAY_CHANGE: dict[str, JsonValue] = {"may_change": True}
 watched and kept, and where it computes. Paths of text may change because the text is compared by digest."""
 
 
+class Removed(NamedTuple):
+    """A setting of earlier versions.
+
+    Attributes:
+        unused: The values that changed nothing: with these it may stand, as in the record of a run.
+        instead: What to do where it has another value.
+    """
+
+    unused: tuple[object, ...]
+    instead: str
+
+
 class Section(BaseModel):
     """A part of a run file: unknown keys are errors, values are checked, instances do not change."""
 
     written_as: ClassVar[tuple[object, ...]] = ()
     """Types of plain values that may stand for the mapping in a run file, for its JSON Schema."""
 
-    removed: ClassVar[Removed] = {}
-    """Settings of earlier versions, with the values that left them unused: with these they may stand."""
+    removed: ClassVar[dict[str, Removed]] = {}
+    """Settings that earlier versions had here."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
@@ -49,7 +60,10 @@ class Section(BaseModel):
     def _without_removed(cls, values: object) -> object:
         if not cls.removed or not isinstance(values, Mapping):
             return values
-        return {key: value for key, value in values.items() if value not in cls.removed.get(key, ())}
+        for key in cls.removed.keys() & values.keys():
+            if values[key] not in cls.removed[key].unused:
+                raise ValueError(f"{key} was removed: {cls.removed[key].instead}")
+        return {key: value for key, value in values.items() if key not in cls.removed}
 
     @classmethod
     def members(cls) -> tuple[type[Section], ...]:

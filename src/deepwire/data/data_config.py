@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from deepwire.config.counts import Count
-from deepwire.config.section import MAY_CHANGE, Section, ShorthandSection, UnusedSettings
+from deepwire.config.section import MAY_CHANGE, Removed, Section, ShorthandSection, UnusedSettings
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Direction, Languages, TagPlace, check_language, expand_directions
 from deepwire.data.vocabulary_config import SentencePieceConfig, VocabularyConfig
@@ -194,6 +194,12 @@ Corpora = Annotated[
 
 class DataConfig(Section):
     """Languages, corpora, vocabulary and filters of a run."""
+
+    removed: ClassVar[dict[str, Removed]] = {
+        "term_hints": Removed((0.0,), "terms come in where text is translated (decoding.term_search)"),
+        "noise": Removed((None,), "put the noise into a file of training text"),
+        "placeholders": Removed((False,), "they are kept where text is translated (decoding.placeholders)"),
+    }
 
     source: str = Field(
         default="source",

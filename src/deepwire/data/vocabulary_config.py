@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from deepwire.config.choice import by_name_or
 from deepwire.config.counts import Count
-from deepwire.config.section import MAY_CHANGE, Section
+from deepwire.config.section import MAY_CHANGE, Removed, Section
 
 SMALLEST = 8
 LARGEST = 2**31 - 1
@@ -66,6 +66,13 @@ class UnigramConfig(SentencePieceConfig):
 
 class SubwordNmtConfig(Section):
     """BPE codes learned by subword-nmt for tokenised text; the dictionary is what the training text needs."""
+
+    removed: ClassVar[dict[str, Removed]] = {
+        "vocabulary": Removed((None,), "set min_count: the pieces are counted in the training text"),
+        "target_vocabulary": Removed((None,), "set min_count: the pieces are counted in the training text"),
+        "threshold": Removed((1,), "set min_count"),
+        "rare": Removed(("split", "unknown"), "pieces below min_count become UNK"),
+    }
 
     type: Literal["subword_nmt"] = "subword_nmt"
     codes: Path = Field(json_schema_extra=MAY_CHANGE, description="file of merges, format 0.1 or 0.2")

@@ -67,7 +67,7 @@ class AlignmentConfig(Section):
     Machine Translation, section 3.1).
     """
 
-    removed: ClassVar[Removed] = {"units": ("words",)}
+    removed: ClassVar[dict[str, Removed]] = {"units": Removed(("words",), "links are those of words")}
 
     layer: int | None = Field(
         None,

@@ -69,7 +69,7 @@ class SimCutConfig(NumberSection):
     written_as = (Positive,)
     plain_sets = ("alpha",)
     no_number = "a number is the weight alpha, above 0, not {}; null: no second pass"
-    removed: ClassVar[Removed] = {"stop_gradient": ("none",)}
+    removed: ClassVar[dict[str, Removed]] = {"stop_gradient": Removed(("none",), "both passes learn")}
 
     alpha: Positive = Field(default=3.0, description="weight of the divergence of the second pass")
     p_cut: float = Field(

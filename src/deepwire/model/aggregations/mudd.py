@@ -30,7 +30,7 @@ class MUDDConfig(AggregationSection):
     """Dynamic dense connections; they begin as the ordinary stack."""
 
     has_own_maps: ClassVar[bool] = True
-    removed: ClassVar[Removed] = {"round_hidden": (False,)}
+    removed: ClassVar[dict[str, Removed]] = {"round_hidden": Removed((False,), "widths are not rounded")}
 
     type: Literal["mudd"] = "mudd"
     ways: Literal[1, 4] = Field(

@@ -34,7 +34,7 @@ class AttnResConfig(ConnectionSection):
     # Every sub-layer adds to a source, or is one.
     drops: ClassVar[Droppable] = "sublayers"
     scales_branches: ClassVar[bool] = False
-    removed: ClassVar[Removed] = {"source_eps": (1e-6,)}
+    removed: ClassVar[dict[str, Removed]] = {"source_eps": Removed((1e-6,), "it is always 1e-6")}
 
     type: Literal["attn_res"] = "attn_res"
     block: Literal["auto", "full"] | int = Field(

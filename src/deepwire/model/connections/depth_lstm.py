@@ -262,7 +262,9 @@ class DepthRecurrentSection(ConnectionSection):
 class DepthLSTMConfig(DepthRecurrentSection):
     """Depth-wise LSTM connections."""
 
-    removed: ClassVar[Removed] = {"hidden_scope": ("stack",)}
+    removed: ClassVar[dict[str, Removed]] = {
+        "hidden_scope": Removed(("stack",), "a shared hidden part is that of its stack")
+    }
     type: Literal["depth_lstm"] = "depth_lstm"
     share: Literal["none", "gates", "all"] = Field(
         "gates", description="what the layers of a stack share: nothing, the gates, or gates and hidden"

@@ -45,7 +45,9 @@ class MHCLiteConfig(LanesSection):
 class MHCConfig(LanesSection):
     """Lanes mixed by a matrix that Sinkhorn's iterations make doubly stochastic."""
 
-    removed: ClassVar[Removed] = dict.fromkeys(("sinkhorn_eps", "read_eps", "norm_eps"), (EPS,))
+    removed: ClassVar[dict[str, Removed]] = dict.fromkeys(
+        ("sinkhorn_eps", "read_eps", "norm_eps"), Removed((EPS,), f"it is always {EPS:g}")
+    )
     type: Literal["mhc"] = "mhc"
     lanes: int = Field(2, ge=1, le=16, description="lanes as wide as the model")
     rounds: int = Field(20, ge=1, le=1000, description="Sinkhorn's iterations")

@@ -20,7 +20,9 @@ from deepwire.ops.dropout import Dropout
 class AverageAttentionConfig(MixerSection):
     """Average attention (Zhang et al. 2018)."""
 
-    removed: ClassVar[Removed] = {"feed_forward_bias": (None,)}
+    removed: ClassVar[dict[str, Removed]] = {
+        "feed_forward_bias": Removed((None,), "set model.bias.feed_forward")
+    }
     type: Literal["average_attention"] = "average_attention"
     sides: ClassVar[frozenset[Side]] = frozenset({"decoder"})
     feed_forward: Literal["plain", "normalised", "none"] = Field(

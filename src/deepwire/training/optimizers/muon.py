@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from deepwire.config.section import Removed
 from deepwire.errors import UsageError
 from deepwire.model.layers import Linear
 from deepwire.training.optimizers.optimizer import Adam, AdamSection, OptimizerContext, Step, UpdateRule
@@ -29,6 +30,11 @@ _CACHED = 2**16
 
 class MuonConfig(AdamSection):
     """Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for all else."""
+
+    removed: ClassVar[dict[str, Removed]] = {
+        "by_adamw": Removed(([],), "Muon moves all matrices of the layers"),
+        "rate_factor": Removed((1.0,), "set training.rate_factors"),
+    }
 
     type: Literal["muon"] = "muon"
     supports_sharding: ClassVar[bool] = False
