@@ -1,23 +1,22 @@
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from deepwire.data.languages import Direction, Languages, closest_label, expand_directions
 from deepwire.errors import ModelError, UsageError
 
-TAGS = st.from_regex(r"[a-z]{2,3}(_[A-Za-z0-9]{2,8}|-[A-Z][A-Za-z0-9]{1,7}|-[0-9]{3}){0,2}", fullmatch=True)
+TAGS = ["de", "nds", "pt_BR", "zh-Hans", "zh-Hant-TW", "sr_Latn", "sr_Latn-RS", "es-419", "en-GB", "ab_ab"]
 SIX = Languages(tuple(map(Direction.parse, ["en-de", "de-en", "en-fr", "fr-en", "en-cs", "cs-en"])))
 
 
-@given(TAGS, TAGS)
-def test_a_direction_is_read_in_one_way_only(source: str, target: str) -> None:
-    if source == target:
-        with pytest.raises(ValueError, match="into itself"):
-            Direction.parse(f"{source}-{target}")
-    else:
+def test_a_direction_is_read_in_one_way_only() -> None:
+    for source, target in permutations(TAGS, 2):
         assert Direction.parse(f"{source}-{target}") == (source, target)
+    for tag in TAGS:
+        with pytest.raises(ValueError, match="into itself"):
+            Direction.parse(f"{tag}-{tag}")
 
 
 @pytest.mark.parametrize(
@@ -46,23 +45,11 @@ def test_a_language_without_its_country_means_the_only_label_of_it(name: str, la
 
 def test_directions_are_written_out() -> None:
     assert expand_directions("en-de") == ["en-de"]
-    assert expand_directions(["en-de", {"between": "en", "and": ["fr", "cs"]}]) == [
-        "en-de",
-        "en-fr",
-        "fr-en",
-        "en-cs",
-        "cs-en",
-    ]
+    written = expand_directions(["en-de", {"between": "en", "and": ["fr", "cs"]}])
+    assert written == ["en-de", "en-fr", "fr-en", "en-cs", "cs-en"]
     between = expand_directions({"between": ["de", "en", "fr"]})
     assert isinstance(between, list)
-    assert sorted(between) == [
-        "de-en",
-        "de-fr",
-        "en-de",
-        "en-fr",
-        "fr-de",
-        "fr-en",
-    ]
+    assert sorted(between) == ["de-en", "de-fr", "en-de", "en-fr", "fr-de", "fr-en"]
     assert expand_directions({"between": ["de", "en"], "and": ["en", "de"]}) == ["de-en", "en-de"]
     assert expand_directions({"from": ["en", "de"], "to": ["de", "fr"]}) == ["en-de", "en-fr", "de-fr"]
 

@@ -56,7 +56,7 @@ def usual(text: str) -> str:
     return one_space(_FORM.sub(lambda form: _READ[form[0]], text))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60)
 @given(text=st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_unicode_text_comes_back(text: str) -> None:
     for vocabulary in any_models():
@@ -96,7 +96,7 @@ ODD = "  ab\u00a0\u3000\t¨\u0301ﬁＡ▁\U000f25810日🙂\u200b"
 _NORMAL: list[Vocabulary] = []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.text(st.sampled_from(ODD) | st.characters())))
 def test_words_cut_once_are_cut_as_in_their_text(texts: list[str]) -> None:
     if not _NORMAL:

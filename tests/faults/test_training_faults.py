@@ -88,15 +88,6 @@ def test_a_signal_saves_and_stops(trainer: Trainer, number: signal.Signals, code
     assert same_as_straight(trainer, name)
 
 
-def test_what_nohup_ignores_stays_ignored(trainer: Trainer) -> None:
-    def ignore() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        after_step(7, lambda _: signal.raise_signal(signal.SIGHUP))
-
-    assert trainer.train("nohup", before=ignore) == 0, trainer.text()
-    assert same_as_straight(trainer, "nohup")
-
-
 @pytest.mark.parametrize(
     ("handler", "code", "last"), [(signal.SIG_DFL, 129, 8), (signal.SIG_IGN, 0, UPDATES)], ids=["told", "not"]
 )

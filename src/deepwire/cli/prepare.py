@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from deepwire.cli.options import Json, Overrides, RunFileName
+from deepwire.errors import harmless
 from deepwire.io.atomic import unwound_by_signals
 from deepwire.io.json_lines import json_line
 from deepwire.io.progress_line import ProgressLine
@@ -74,7 +75,7 @@ def _record(prepared: Prepared, seconds: float) -> dict[str, object]:
 
 def _lines(prepared: Prepared, seconds: float) -> list[str]:
     from deepwire.data.batches.epoch_order import share_lines
-    from deepwire.data.selection import printable, report_lines
+    from deepwire.data.selection import report_lines
 
     lines = [
         line for role, report in prepared.report.items() for line in report_lines(role, report, brief=True)
@@ -92,7 +93,7 @@ def _lines(prepared: Prepared, seconds: float) -> list[str]:
         if prepared.reused
         else f"prepared {read:,} pairs in {seconds:.1f} s ({read / max(seconds, 1e-9):,.0f} pairs/s)"
     )
-    lines.append(printable(f"folder: {prepared.folder}"))
+    lines.append(harmless(f"folder: {prepared.folder}"))
     return lines
 
 

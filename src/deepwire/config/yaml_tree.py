@@ -28,9 +28,6 @@ _OTHER_BASE = re.compile(r"0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
-# libyaml's parser takes a fifth of the time. PyYAML's own reads text that it refuses, for better messages,
-# and text with tabs, on which they differ.
-_FAST_LOADER = getattr(yaml, "CSafeLoader", None)
 
 
 @dataclass(frozen=True)
@@ -99,15 +96,9 @@ def parse_yaml(
         UsageError: If the text is not YAML, uses tags, anchors or several documents, or is absurdly deep or
             large.
     """
-    if _FAST_LOADER is not None and "\t" not in text:
-        noted = len(problems.lines)
-        try:
-            return _Builder(location, problems, path).document(text, _FAST_LOADER)
-        except (yaml.YAMLError, UnicodeEncodeError):
-            del problems.lines[noted:]
     builder = _Builder(location, problems, path)
     try:
-        return builder.document(text, yaml.SafeLoader)
+        return builder.document(text)
     except yaml.MarkedYAMLError as error:
         raise builder.syntax_error(error) from None
     except yaml.reader.ReaderError as error:
@@ -168,9 +159,9 @@ class _Builder:
         self._location, self._problems, self._path = location, problems, path
         self._values = 0
 
-    def document(self, text: str, loader: type[yaml.SafeLoader]) -> Node | None:
+    def document(self, text: str) -> Node | None:
         """The tree of the text, with the parser's error where it is not YAML."""
-        events = iter(yaml.parse(text, Loader=loader))
+        events = iter(yaml.parse(text, Loader=yaml.SafeLoader))
         next(events)  # stream start
         if isinstance(next(events), yaml.StreamEndEvent):
             return None

@@ -30,7 +30,7 @@ from deepwire.data.text.corpus import directed, directions_of, reader
 from deepwire.data.text.files import ReadNotes, display, read_lines
 from deepwire.data.text.language_guess import guess_language, is_known_language, language_code
 from deepwire.data.text.pairs import Pair, PairBlock, Reservoir
-from deepwire.errors import DataError
+from deepwire.errors import DataError, harmless
 
 Report = dict[str, Any]
 """The report of a role as values that JSON can hold; see `CheckReport.to_dict`."""
@@ -287,9 +287,6 @@ def _length_statistics(lines: Sequence[str]) -> dict[str, float]:
     return {"mean": round(float(np.mean(lengths)), 1), "median": median, "p95": most}
 
 
-_CONTROL = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F)), "\ufffd")
-
-
 def report_lines(role: str, report: Report, *, brief: bool = False) -> list[str]:
     """The report of `role` (`train`, `valid`, `test`): totals, reasons and lines, warnings, samples.
 
@@ -323,12 +320,7 @@ def report_lines(role: str, report: Report, *, brief: bool = False) -> list[str]
     for pair in report["samples"] if not brief else ():
         lines.append(f"  {pair['corpus']}:{pair['line']}")
         lines += [f"    {text}" for text in (pair["source"], pair["target"]) if text]
-    return list(map(printable, lines))
-
-
-def printable(text: str) -> str:
-    """The text with control characters, which can move a terminal's cursor, shown as U+FFFD."""
-    return text.translate(_CONTROL)
+    return list(map(harmless, lines))
 
 
 _LENIENT = FilterConfig(max_characters=1 << 30, max_ratio=1e9, drop_duplicates=False)

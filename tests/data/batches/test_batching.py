@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -23,6 +23,7 @@ from deepwire.data.batches.batching import (
     cut_updates,
     validation_batches,
 )
+from deepwire.data.batches.collator import BatchPiece, partition_batches
 from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
@@ -115,9 +116,10 @@ def test_every_sentence_once_an_epoch(
 ) -> None:
     stream = UpdateStream(store, settings_, seed=1)
     for epoch in (0, 1):
-        lines = [batch.lines for update in epoch_of(stream, epoch) for batch in update.batches]
+        updates = epoch_of(stream, epoch)
+        lines = [batch.lines for update in updates for batch in update.batches]
         assert np.array_equal(np.sort(np.concatenate(lines)), np.arange(len(store)))
-        assert {update.epoch for update in epoch_of(stream, epoch)} == {epoch}
+        assert {update.epoch for update in updates} == {epoch}
 
 
 def test_batches_keep_to_their_size_and_updates_come_close(store: TokenStore) -> None:
@@ -140,23 +142,23 @@ def test_a_sentence_above_the_size_is_a_batch_of_its_own(tmp_path: Path) -> None
     assert sum(len(batch.lines) for batch in batches) == 5
 
 
-@settings(max_examples=15, deadline=None)
-@given(skip=st.integers(0, 90), seed=st.integers(0, 3), sampling=st.sampled_from([0.0, 0.3]))
-def test_going_on_from_any_position_gives_the_same(skip: int, seed: int, sampling: float) -> None:
-    vocabularies = bpe()
-    stream = UpdateStream(
-        multi30k(), BatchSettings(300, 150, sampling=sampling), seed=seed, vocabularies=vocabularies
-    )
-    position = StreamPosition()
-    taken = list(islice(stream.updates(position), skip + 3))
-    if skip:
+@pytest.mark.parametrize("sampling", [0.0, 0.3])
+def test_going_on_from_any_position_gives_the_same(sampling: float) -> None:
+    """Within an epoch, at its end and in the next one."""
+
+    def stream() -> UpdateStream:
+        settings = BatchSettings(300, 150, sampling=sampling)
+        return UpdateStream(multi30k(), settings, seed=2, vocabularies=bpe())
+
+    epoch = stream().updates_in_epoch(0)
+    assert epoch > 9
+    taken = list(islice(stream().updates(StreamPosition()), epoch + 9))
+    for skip in (1, 7, epoch - 1, epoch, epoch + 5):
         position = StreamPosition.from_json(json.loads(json.dumps(taken[skip - 1][1].to_json())))
-    fresh = UpdateStream(
-        multi30k(), BatchSettings(300, 150, sampling=sampling), seed=seed, vocabularies=vocabularies
-    )
-    for (update, after), (again, after_again) in zip(taken[skip:], fresh.updates(position), strict=False):
-        assert equal(update, again)
-        assert after == after_again
+        again = islice(stream().updates(position), 4)
+        for (update, after), (fresh, after_fresh) in zip(taken[skip:], again, strict=False):
+            assert equal(update, fresh)
+            assert after == after_fresh
 
 
 @given(widths=st.lists(st.integers(1, 60), max_size=200).map(sorted), most=st.integers(1, 300))
@@ -277,3 +279,45 @@ def test_a_sampled_sentence_is_never_longer_than_the_longest_stored_one() -> Non
         for batch in update.batches:
             assert batch.source.shape[1] <= store.source_side.longest + 1
             assert batch.target_output.shape[1] <= store.target_side.longest + 1
+
+
+BATCHES = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 30)), min_size=1, max_size=12)
+
+
+def test_many_rows_are_cut_in_multiples_of_eight() -> None:
+    assert partition_batches([(100, 8)], 2) == [[BatchPiece(0, 0, 48)], [BatchPiece(0, 48, 100)]]
+    assert partition_batches([(104, 8)], 3) == [
+        [BatchPiece(0, 0, 32)],
+        [BatchPiece(0, 32, 72)],
+        [BatchPiece(0, 72, 104)],
+    ]
+
+
+@given(BATCHES, st.integers(1, 9))
+def test_shares_are_equal_but_for_a_row_and_the_tolerance(
+    batches: list[tuple[int, int]], processes: int
+) -> None:
+    fair = sum(rows * width for rows, width in batches) / processes
+    for share in partition_batches(batches, processes):
+        size = sum((piece.stop - piece.start) * batches[piece.batch][1] for piece in share)
+        assert abs(size - fair) <= fair / 8 + max(width for _, width in batches)
+
+
+def shared_updates(store: TokenStore, process: int, processes: int) -> list[Update]:
+    stream = UpdateStream(store, BatchSettings(600, 250), seed=1, share=(process, processes))
+    return [update for update, _ in islice(stream.updates(StreamPosition()), 20)]
+
+
+@pytest.mark.parametrize("processes", [2, 3, 5])
+def test_processes_share_the_same_updates(store: TokenStore, processes: int) -> None:
+    alone = shared_updates(store, 0, 1)
+    shares = [shared_updates(store, process, processes) for process in range(processes)]
+    for whole, *parts in zip(alone, *shares, strict=True):
+        tokens = sum(batch.target_tokens for part in parts for batch in part.batches)
+        assert tokens == whole.target_tokens
+        lines = np.concatenate([batch.lines for part in parts for batch in part.batches])
+        assert np.array_equal(lines, np.concatenate([batch.lines for batch in whole.batches]))
+        for part in parts:
+            assert (part.number, part.epoch) == (whole.number, whole.epoch)
+            assert part.target_tokens == whole.target_tokens
+            assert np.array_equal(part.lines, whole.lines)

