@@ -132,14 +132,9 @@ def test_the_baseline_is_the_first_or_the_named_one(folder, capsys, test):
         (["short.txt", "--model", "good", "-s", "ref.txt", "-r", "ref.txt"], 3, "line counts differ"),
     ],
 )
-def test_mistakes_are_one_line_and_an_exit_code(folder, models, capsys, arguments, code, message):
+def test_mistakes_are_one_line_and_an_exit_code(folder, models, refused, arguments, code, message):
     Path("short.txt").write_text("".join(f"{line}\n" for line in RAW[1:]), encoding="utf-8")
-    assert main(["evaluate", *arguments]) == code
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("error: ")
-    assert message in err
-    assert len(err.splitlines()) <= 2
+    refused(code, message, "evaluate", *arguments)
     assert models == []
 
 

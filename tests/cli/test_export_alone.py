@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,14 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from untrained_models import proven
 
 import deepwire
 from deepwire.checkpoint.store import save_model
 from deepwire.cli.main import main
 from deepwire.data.context import ContextConfig
-from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, PAD, Vocabularies
-from deepwire.data.vocabulary_config import BpeConfig
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
@@ -28,12 +26,6 @@ ALONE = {**SMALL, "architecture": "decoder_only"}
 DECODING = {"max_length_extra": 8, "max_length_ratio": 0.5, "beam": 3}
 
 
-@pytest.fixture(scope="module")
-def vocabularies(multi30k: Text) -> Vocabularies:
-    pairs = [Pair(n, *both, 0) for n, both in enumerate(zip(multi30k["de"], multi30k["en"], strict=True), 1)]
-    return Vocabularies.learn(BpeConfig(size=PIECES), pairs[:300])
-
-
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -41,7 +33,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def save(
-    vocabularies: Vocabularies, config: dict[str, object], source: int, target: int, **metadata: object
+    joint: Vocabularies, config: dict[str, object], source: int, target: int, **metadata: object
 ) -> None:
     """A model in ``model`` whose answers depend on all that it reads."""
     torch.manual_seed(5)
@@ -53,17 +45,14 @@ def save(
         model.head.bias[PAD] = -30  # as training leaves it
         # Between lines of a document, or never.
         model.head.bias[BOS] = 20 if metadata.get("text") == {"unit": "documents"} else -30
-    save_model(Path("model"), model, vocabularies, {"decoding": DECODING, **metadata})
+    save_model(Path("model"), model, joint, {"decoding": DECODING, **metadata})
 
 
-def proven(folder: str, lines: Sequence[str], format_name: str) -> None:
+def exported(folder: str, lines: Sequence[str], format_name: str) -> None:
     """Export and compare; it fails where not all is the same."""
     Path("text").write_text("\n".join(lines) + "\n", encoding="utf-8")
     assert main(["export", "model", "-o", folder, "--format", format_name, "--text", "text", "--quiet"]) == 0
-    found = json.loads((Path(folder) / "parity.json").read_text())["compared"]
-    assert found["lines"] == sum(map(bool, lines))
-    assert found["largest_difference"] < 1e-4
-    assert (found["equal"], found["beam_equal"]) == (1, 1)
+    proven(Path(folder), sum(map(bool, lines)))
 
 
 def printed(folder: str, lines: Sequence[str], *options: str) -> list[str]:
@@ -79,14 +68,14 @@ def printed(folder: str, lines: Sequence[str], *options: str) -> list[str]:
 
 @pytest.mark.slow
 def test_a_decoder_alone_reads_the_source_in_one_pass(
-    here: Path, vocabularies: Vocabularies, multi30k: Text
+    here: Path, joint: Vocabularies, multi30k: Text
 ) -> None:
     """By onnxruntime, sentences of unlike length together."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    save(vocabularies, {**ALONE, "decoder": {"layers": 1, "mixer": "gla"}}, PIECES, PIECES, source_bos=True)
+    save(joint, {**ALONE, "decoder": {"layers": 1, "mixer": "gla"}}, PIECES, PIECES, source_bos=True)
     lines = [*multi30k["de"][:4], "", "Hund", "Kind"]
-    proven("out", lines, "onnx")
+    exported("out", lines, "onnx")
     assert {path.name for path in Path("out").glob("*.onnx")} == {"prompt.onnx", "step.onnx"}
     ours = deepwire.load("model", precision="fp32", device="cpu").translate(lines)
     assert any(ours)
@@ -94,11 +83,11 @@ def test_a_decoder_alone_reads_the_source_in_one_pass(
 
 
 @pytest.mark.slow
-def test_a_language_model_goes_on_with_text(here: Path, vocabularies: Vocabularies, multi30k: Text) -> None:
+def test_a_language_model_goes_on_with_text(here: Path, joint: Vocabularies, multi30k: Text) -> None:
     config = {**ALONE, "decoder": {"layers": 1, "mixer": ["self_attention"]}}
-    save(vocabularies, config, 0, PIECES, text={"unit": "lines"})
+    save(joint, config, 0, PIECES, text={"unit": "lines"})
     lines = list(multi30k["en"][:5])
-    proven("out", lines, "torch_export")
+    exported("out", lines, "torch_export")
     prompts = ["A man", "", "Two dogs run", "A man"]
     model = deepwire.load("model", precision="fp32", device="cpu")
     assert printed("out", prompts) == model.generate(prompts)
@@ -107,12 +96,12 @@ def test_a_language_model_goes_on_with_text(here: Path, vocabularies: Vocabulari
     assert printed("out", prompts, "--beam", "3") == by_beam
 
 
-def test_a_language_model_writes_line_breaks(here: Path, vocabularies: Vocabularies) -> None:
+def test_a_language_model_writes_line_breaks(here: Path, joint: Vocabularies) -> None:
     """In documents BOS stands for one, which no search predicts by itself."""
     from deepwire.convert.host.translator import Translator
 
-    save(vocabularies, {**ALONE, "decoder": {"layers": 1}}, 0, PIECES, text={"unit": "documents"})
-    proven("out", ["A man", "Two dogs run"], "torch_export")
+    save(joint, {**ALONE, "decoder": {"layers": 1}}, 0, PIECES, text={"unit": "documents"})
+    exported("out", ["A man", "Two dogs run"], "torch_export")
     prompts = ["A man\nsleeps", "Two"]
     ours = deepwire.load("model", precision="fp32", device="cpu").generate(prompts)
     theirs = [each[0][0] for each in Translator("out").generate(prompts)]
@@ -121,21 +110,19 @@ def test_a_language_model_writes_line_breaks(here: Path, vocabularies: Vocabular
 
 
 def test_document_context_is_refused(
-    here: Path, vocabularies: Vocabularies, capsys: pytest.CaptureFixture[str]
+    here: Path, joint: Vocabularies, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = {**SMALL, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
     context = ContextConfig(source=1, max_length=40)
-    save(vocabularies, config, PIECES + 1, PIECES + 1, **context.to_metadata())
+    save(joint, config, PIECES + 1, PIECES + 1, **context.to_metadata())
     assert main(["export", "model", "-o", "out", "--format", "torch_export", "--unchecked"]) == 4
     assert "was trained with data.context" in capsys.readouterr().err
     assert {path.name for path in here.iterdir()} == {"model"}
 
 
-def test_others_refuse_them(
-    here: Path, vocabularies: Vocabularies, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_others_refuse_them(here: Path, joint: Vocabularies, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ctranslate2")
-    save(vocabularies, {**ALONE, "decoder": {"layers": 1}}, 0, PIECES, text={"unit": "lines"})
+    save(joint, {**ALONE, "decoder": {"layers": 1}}, 0, PIECES, text={"unit": "lines"})
     assert main(["export", "model", "-o", "out", "--unchecked"]) == 4
     assert "is a language model, and ctranslate2 has none" in capsys.readouterr().err
     assert {path.name for path in here.iterdir()} == {"model"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import ctranslate2
@@ -13,23 +13,13 @@ import sentencepiece
 from untrained_models import save_untrained
 
 import deepwire
-from deepwire.cli.main import main
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import EOS, UNK, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig
 
 Text = Mapping[str, Sequence[str]]
 NAME = "translate-de_en-1_0"
-Export = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture(scope="module")
-def words(multi30k: Text) -> tuple[Vocabularies, Vocabularies]:
-    """A joint vocabulary, and one of two sides."""
-    found = enumerate(zip(multi30k["de"][:300], multi30k["en"][:300], strict=True), 1)
-    pairs = [Pair(number, *both, 0) for number, both in found]
-    both, each = (Vocabularies.learn(BpeConfig(size=400, joint=joint), pairs) for joint in (True, False))
-    return both, each
+FORMAT = "argos"
 
 
 def saved(
@@ -51,19 +41,6 @@ def saved(
     )
 
 
-@pytest.fixture
-def export(multi30k: Text, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Export:
-    """Exit code and errors of the export of a model to ``tmp_path/out``."""
-
-    def run(model: Path, *options: str) -> tuple[int, str]:
-        (tmp_path / "text.de").write_text("\n".join(multi30k["de"][:6]))
-        given = ["--format", "argos", "--text", str(tmp_path / "text.de"), *options]
-        code = main(["export", str(model), "-o", str(tmp_path / "out"), *given])
-        return code, capsys.readouterr().err
-
-    return run
-
-
 def translated(folder: Path, text: str) -> list[str]:
     """Lines of a text as Argos translates them: one SentencePiece model, beam 4, length penalty 0.2."""
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
@@ -82,10 +59,10 @@ def translated(folder: Path, text: str) -> list[str]:
 
 
 def test_the_package_is_installed_and_translates(
-    words: tuple[Vocabularies, Vocabularies], multi30k: Text, export: Export, tmp_path: Path
+    joint: Vocabularies, multi30k: Text, export, tmp_path: Path
 ) -> None:
-    model = saved(tmp_path / "model", words[0], unknown=-30)
-    code, errors = export(model, "--from-name", "German", "--to-name", "English")
+    model = saved(tmp_path / "model", joint, unknown=-30)
+    code, _, errors = export(model, "--from-name", "German", "--to-name", "English")
     assert code == 0, errors
     assert "length penalty of 0.2" in errors
     # Argos unpacks the archive into its folder of packages, and looks for metadata in each folder there.
@@ -106,10 +83,8 @@ def test_the_package_is_installed_and_translates(
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_unknown_is_never_written(
-    bias: bool, words: tuple[Vocabularies, Vocabularies], export: Export, tmp_path: Path
-) -> None:
-    code, errors = export(saved(tmp_path / "model", words[0], bias))
+def test_unknown_is_never_written(bias: bool, joint: Vocabularies, export, tmp_path: Path) -> None:
+    code, _, errors = export(saved(tmp_path / "model", joint, bias))
     assert code == 0, errors
     with zipfile.ZipFile(tmp_path / "out" / f"{NAME}.argosmodel") as archive:
         archive.extractall(tmp_path / "packages")
@@ -119,17 +94,19 @@ def test_unknown_is_never_written(
 
 
 def test_what_argos_cannot_have_is_refused(
-    words: tuple[Vocabularies, Vocabularies], export: Export, tmp_path: Path
+    joint: Vocabularies, multi30k: Text, export, tmp_path: Path
 ) -> None:
+    pairs = [Pair(n, *both, 0) for n, both in enumerate(zip(multi30k["de"], multi30k["en"], strict=True), 1)]
+    separate = Vocabularies.learn(BpeConfig(size=400, joint=False), pairs[:300])
     for metadata, vocabularies, said in (
-        ({}, words[1], "the vocabulary is one for each side"),
-        ({"source_bos": True}, words[0], "begin with BOS"),
-        ({"source": "source", "target": "target"}, words[0], "does not say its languages"),
-        ({"source": None}, words[0], "does not say its languages"),
+        ({}, separate, "the vocabulary is one for each side"),
+        ({"source_bos": True}, joint, "begin with BOS"),
+        ({"source": "source", "target": "target"}, joint, "does not say its languages"),
+        ({"source": None}, joint, "does not say its languages"),
     ):
         model = saved(tmp_path / said[:9], vocabularies, **metadata)
-        code, errors = export(model)
+        code, _, errors = export(model)
         assert (code, said in errors) == (4, True), errors
     assert not list(tmp_path.glob("*out*"))
-    code, errors = export(model, "--format", "onnx", "--from-name", "German")
+    code, _, errors = export(model, "--format", "onnx", "--from-name", "German")
     assert (code, "--format onnx: has no names of languages" in errors) == (2, True)

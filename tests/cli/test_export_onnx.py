@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from untrained_models import save_untrained, vocabularies_of
+from untrained_models import proven, save_untrained
 
 import deepwire
 from deepwire.checkpoint.store import LoadedModel, load_model
 from deepwire.cli.main import main
 from deepwire.convert import graph_formats
 from deepwire.convert.export_format import host_settings
-from deepwire.data.vocabulary import BOS
+from deepwire.data.vocabulary import BOS, Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.search import Batch, generate
 from deepwire.errors import ModelError
@@ -27,6 +27,7 @@ pytest.importorskip("onnxscript")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 LINES = 9
+FORMAT = "onnx"
 Text = Mapping[str, Sequence[str]]
 SETTINGS = {
     "d_model": 16,
@@ -38,11 +39,11 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, multi30k: Text) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, multi30k: Text, joint: Vocabularies) -> Path:
     """A model whose settings CTranslate2 refuses, text, and what was exported of it."""
     folder = tmp_path_factory.mktemp("export")
     metadata = {"source_bos": True, "decoding": {"length_penalty": 1.2, "max_length_extra": 12}}
-    save_untrained(folder / "model", vocabularies_of(multi30k), SETTINGS, metadata)
+    save_untrained(folder / "model", joint, SETTINGS, metadata)
     for language in ("de", "en"):
         (folder / f"text.{language}").write_text("\n".join(["", *multi30k[language][: LINES - 1], ""]))
     text = ["--text", str(folder / "text.de"), "--reference", str(folder / "text.en")]
@@ -60,28 +61,8 @@ def without_tracing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph_formats, "write_onnx", copy)
 
 
-Export = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def export(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Export:
-    """Exit code and errors of ``deepwire export MODEL -o out --format onnx ...``."""
-
-    def run(*options: str) -> tuple[int, str]:
-        code = main(
-            ["export", str(folder / "model"), "-o", str(tmp_path / "out"), "--format", "onnx", *options]
-        )
-        return code, capsys.readouterr().err
-
-    return run
-
-
 def test_it_translates_the_same_there(folder: Path) -> None:
-    found = json.loads((folder / "onnx" / "parity.json").read_text())["compared"]
-    assert found["lines"] == LINES - 1
-    assert found["largest_difference"] < 1e-4
-    assert (found["equal"], found["beam_equal"]) == (1, 1)
-    assert found["bleu"][0] == found["bleu"][1]
+    proven(folder / "onnx", LINES - 1)
     assert len({path.name for path in (folder / "onnx").iterdir()}) == 8
 
 
@@ -160,8 +141,8 @@ def test_an_exported_folder_is_no_model(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_tracing")
-def test_eight_bits(export: Export, folder: Path, tmp_path: Path) -> None:
-    code, errors = export("--int8", "--text", str(folder / "text.de"), "--most-different", "5")
+def test_eight_bits(export, folder: Path, tmp_path: Path) -> None:
+    code, _, errors = export(folder / "model", "--int8", "--most-different", "5")
     assert code == 0, errors
     record = json.loads((tmp_path / "out" / "parity.json").read_text())
     assert record["quantization"] == "int8"
@@ -174,7 +155,7 @@ def test_eight_bits(export: Export, folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("without_tracing")
 def test_other_numbers_are_rejected(
-    export: Export, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    export, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model whose graphs are of another one."""
     load = graph_formats.stored_config
@@ -185,7 +166,7 @@ def test_other_numbers_are_rejected(
         return load(model)
 
     monkeypatch.setattr(graph_formats, "stored_config", changed)
-    code, errors = export("--text", str(folder / "text.de"))
+    code, _, errors = export(folder / "model")
     assert code == 1
     assert "out.rejected: onnx computes something else" in errors
     assert "allowed is 0.001 on average" in errors

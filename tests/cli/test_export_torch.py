@@ -1,4 +1,7 @@
-"""``deepwire export --format torch_export``: a model that torch runs without deepwire."""
+"""``deepwire export --format torch_export``: a model that torch runs without deepwire.
+
+`test_export_alone.py` has a faster test of this format, `test_export_onnx.py` one of encoders as graphs.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from untrained_models import save_untrained, vocabularies_of
+from untrained_models import proven, save_untrained
 
 from deepwire.checkpoint.store import load_model
 from deepwire.cli.main import main
 from deepwire.convert.host import graphs
+from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translator import Translator
 
@@ -30,39 +34,26 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, multi30k: Text) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, multi30k: Text, joint: Vocabularies) -> Path:
     """A model, and text."""
     folder = tmp_path_factory.mktemp("export")
     metadata = {"source_bos": True, "decoding": {"max_length_extra": 12}}
-    save_untrained(folder / "model", vocabularies_of(multi30k), SETTINGS, metadata)
+    save_untrained(folder / "model", joint, SETTINGS, metadata)
     for language in ("de", "en"):
         (folder / f"text.{language}").write_text("\n".join(multi30k[language][:6]) + "\n")
     return folder
 
 
-def exported(folder: Path, format_name: str) -> Path:
-    """What `deepwire export` makes of it, compared."""
-    output = folder / format_name
+@pytest.fixture(scope="module")
+def programs(folder: Path) -> Path:
+    """As programs of torch.export, compared."""
+    output = folder / "programs"
     text = ["--text", str(folder / "text.de"), "--reference", str(folder / "text.en")]
-    assert main(["export", str(folder / "model"), "-o", str(output), "--format", format_name, *text]) == 0
+    assert main(["export", str(folder / "model"), "-o", str(output), "--format", "torch_export", *text]) == 0
     return output
 
 
-@pytest.fixture(scope="module")
-def programs(folder: Path) -> Path:
-    """As programs of torch.export."""
-    return exported(folder, "torch_export")
-
-
-def proven(folder: Path) -> None:
-    """It fails where the export does not compute the same."""
-    found = json.loads((folder / "parity.json").read_text())["compared"]
-    assert found["lines"] == 6
-    assert found["largest_difference"] < 1e-4
-    assert (found["equal"], found["beam_equal"]) == (1, 1)
-    assert found["bleu"][0] == found["bleu"][1]
-
-
+@pytest.mark.slow
 def test_it_translates_the_same_there(programs: Path) -> None:
     proven(programs)
     manifest = json.loads((programs / "manifest.json").read_text())

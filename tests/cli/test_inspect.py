@@ -5,33 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.cli.main import main
-
 
 @pytest.fixture
-def inspect(capsys: pytest.CaptureFixture[str]):
+def inspect(command):
     """``deepwire inspect ... --json`` as a mapping."""
-
-    def run(*arguments: str) -> dict[str, object]:
-        assert main(["inspect", *arguments, "--json"]) == 0
-        record: dict[str, object] = json.loads(capsys.readouterr().out)
-        return record
-
-    return run
-
-
-@pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]):
-    """The error lines of ``deepwire inspect ...`` and its exit code."""
-
-    def run(*arguments: str) -> tuple[int, str]:
-        code = main(["inspect", *arguments])
-        captured = capsys.readouterr()
-        assert captured.out == ""
-        assert "Traceback" not in captured.err
-        return code, captured.err
-
-    return run
+    return lambda *arguments: json.loads(command("inspect", *arguments, "--json").out)
 
 
 def test_the_parts_add_up_to_the_total(inspect) -> None:
@@ -77,5 +55,5 @@ def test_parameters_of_each_target_language(inspect, refused, tmp_path: Path) ->
     assert record["languages"] == 4
     assert record["parts"]["language transform"] == 4 * 16 * 16
     assert record["parameters"] - plain["parameters"] == 4 * 16 * 16 + 3 * norms * 2 * 16
-    code, text = refused("multi30k/transformer-tiny", *settings, "--vocabulary-size", "100")
-    assert (code, "needs several target languages" in text) == (2, True)
+    given = ("inspect", "multi30k/transformer-tiny", *settings, "--vocabulary-size", "100")
+    refused(2, "needs several target languages", *given)

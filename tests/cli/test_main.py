@@ -51,30 +51,22 @@ def test_help_lists_every_verb_and_exit_code(capsys: pytest.CaptureFixture[str])
     assert cli.main([]) == 0
 
 
-def test_help_and_version_import_nothing_heavy() -> None:
-    for argument in ("--help", "--version"):
-        code = (
-            "import sys; from deepwire.cli.main import main; code = main(sys.argv[1:]);"
-            f"sys.exit(code or ' '.join(sorted(set(sys.modules) & set({HEAVY!r}))) or None)"
-        )
-        result = subprocess.run(
-            [sys.executable, "-c", code, argument], capture_output=True, timeout=300, check=False
-        )
-        assert (result.returncode, result.stderr) == (0, b"")
-
-
-def test_no_command_module_imports_torch() -> None:
+def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+    """By help and version nothing that takes long, and by the modules of the commands no torch."""
     code = (
-        "import sys, importlib; from deepwire.cli.main import COMMANDS\n"
+        "import sys, importlib; from deepwire.cli.main import COMMANDS, main\n"
+        "code = main(['--help']) or main(['--version'])\n"
+        f"heavy = set(sys.modules) & set({HEAVY!r})\n"
         "for target, _ in COMMANDS.values():\n"
         "    importlib.import_module('deepwire.cli.' + target.partition(':')[0])\n"
-        f"sys.exit(' '.join(sorted(set(sys.modules) & set({HEAVY[:4]!r}))) or None)"
+        f"heavy |= set(sys.modules) & set({HEAVY[:4]!r})\n"
+        "sys.exit(code or ' '.join(sorted(heavy)) or None)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=300, check=False)
     assert (result.returncode, result.stderr) == (0, b"")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["recipes"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["recipes"]])
 def test_a_reader_that_has_ended_is_no_error(arguments) -> None:
     """As with ``| head -1``: exit code 141, and nothing on stderr."""
     reader, writer = os.pipe()
@@ -85,9 +77,8 @@ def test_a_reader_that_has_ended_is_no_error(arguments) -> None:
     assert (result.returncode, result.stderr) == (cli.BROKEN_PIPE, b"")
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["--version"]) == 0
-    assert re.fullmatch(r"deepwire \S+ \(torch \d\S+, Python 3\.\S+\)\n", capsys.readouterr().out)
+def test_version(command) -> None:
+    assert re.fullmatch(r"deepwire \S+ \(torch \d\S+, Python 3\.\S+\)\n", command("--version").out)
 
 
 @pytest.mark.parametrize(
@@ -102,15 +93,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["analyze", "signal", "demo", "--sentences", "9"], "see deepwire analyze signal --help"),
     ],
 )
-def test_a_wrong_command_gets_a_suggestion(
-    arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(arguments) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    error, second = captured.err.splitlines()
-    assert error.startswith("error: ")
-    assert second.startswith(f"hint: {hint}")
+def test_a_wrong_command_gets_a_suggestion(arguments: list[str], hint: str, refused) -> None:
+    refused(2, f"\nhint: {hint}", *arguments)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_check_counts_and_compares(shelf: Shelf, capsys: pytest.CaptureFixture[s
     lines = capsys.readouterr().out.splitlines()
     row = next(line for line in lines if line.startswith("papers/fits"))
     assert row.split()[-4:] == ["0.01M", "0.0056M", "-0.0044M", "fits"]
-    assert lines[-1] == "1 fit, 0 are known not to, 0 do not fit; 0 recipes have no printed size"
+    assert lines[-1] == "1 fit, 0 are known not to, 0 do not fit; 0 recipes without a printed size"
 
 
 def test_check_fails_where_a_size_does_not_fit(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,6 @@ import torch
 from permissions import permissions_obeyed
 
 from deepwire.checkpoint.store import save_model
-from deepwire.cli.main import main
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
@@ -37,16 +36,15 @@ def model(tmp_path_factory):
 
 
 @pytest.fixture
-def score(model, tmp_path, capsys):
+def score(model, tmp_path, command):
     """Exit code, lines and errors of `deepwire score MODEL ...`."""
 
     def run(*options: str, source: str = SOURCE, target: str = TARGET) -> tuple[int, list[str], str]:
         (tmp_path / "s").write_text(source)
         (tmp_path / "t").write_text(target)
         files = ["--source", str(tmp_path / "s"), "--target", str(tmp_path / "t")]
-        code = main(["score", model, *files, *options])
-        captured = capsys.readouterr()
-        return code, captured.out.split("\n")[:-1], captured.err
+        code, out, err = command("score", model, *files, *options)
+        return code, out.split("\n")[:-1], err
 
     return run
 
@@ -84,8 +82,7 @@ def test_tokens_sum_to_the_score(score):
     assert len(tokens.split()) == 3
 
 
-def test_only_one_side_from_stdin_and_neither_is_replaced(model, score, tmp_path, capsys):
-    assert main(["score", model, "--source", "-", "--target", "-"]) == 2
-    assert "stdin" in capsys.readouterr().err
+def test_only_one_side_from_stdin_and_neither_is_replaced(model, score, tmp_path, refused):
+    refused(2, "stdin", "score", model, "--source", "-", "--target", "-")
     code, _, errors = score("--output", str(tmp_path / "t"))
     assert (code, "would be replaced" in errors, (tmp_path / "t").read_text()) == (2, True, TARGET)

@@ -171,17 +171,9 @@ def test_it_never_writes_over_a_text(model: str, folder: Path, capsys: pytest.Ca
     ],
 )
 def test_mistakes_are_one_line(
-    model: str,
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    code: int,
-    message: str,
+    model: str, folder: Path, refused, arguments: list[str], code: int, message: str
 ) -> None:
-    assert main([model if one == "MODEL" else one for one in arguments]) == code
-    error = capsys.readouterr().err
-    assert message in error
-    assert "Traceback" not in error
+    refused(code, message, *(model if one == "MODEL" else one for one in arguments))
     assert [path.name for path in folder.iterdir()] == ["text"]
 
 

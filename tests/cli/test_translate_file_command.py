@@ -99,13 +99,10 @@ def test_paths_into_json(model, tmp_path, capsys):
     ],
 )  # fmt: skip
 def test_mistakes_are_one_clear_line(
-    model, tmp_path, monkeypatch, capsys, name, content, options, code, expected
+    model, tmp_path, monkeypatch, refused, name, content, options, code, expected
 ):
     monkeypatch.chdir(tmp_path)
     if content is not None:
         (tmp_path / name).write_text(content)
-    assert main(["translate-file", str(model), "--input", name, *options, *QUIET]) == code
-    error = capsys.readouterr().err
-    assert expected in error
-    assert "Traceback" not in error
+    refused(code, expected, "translate-file", model, "--input", name, *options, *QUIET)
     assert sorted(path.name for path in tmp_path.iterdir()) == ([] if content is None else [name])

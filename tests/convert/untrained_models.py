@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -71,3 +73,13 @@ def save_untrained(
                 model.head.bias[..., symbol] += more
     save_model(folder, model, vocabularies, dict(metadata))
     return folder
+
+
+def proven(folder: Path, lines: int = 6) -> dict[str, Any]:
+    """The record of an export that computes and translates the same there; it fails where it does not."""
+    record: dict[str, Any] = json.loads((folder / "parity.json").read_text())
+    found = record["compared"]
+    assert found["largest_difference"] < 1e-4
+    assert (found["lines"], found["equal"], found["beam_equal"]) == (lines, 1, 1)
+    assert found["bleu"] is None or found["bleu"][0] == found["bleu"][1]
+    return record

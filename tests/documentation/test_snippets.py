@@ -42,7 +42,7 @@ PAGES = [
     for page in (ROOT / "README.md", *manual_pages())
     if {block.language for block in blocks(page)} & {"sh", "python"}
 ]
-SLOW = ("analyses.md", "compare-two-systems.md", "exporting.md", "speed.md")
+SLOW = ("analyses.md", "compare-two-systems.md", "exporting.md", "languages.md", "speed.md", "training.md")
 """Pages that take too long for every day: `make test` parses their commands and imports what they import."""
 ELSEWHERE = {
     r"\b(FOLDER|NAME|MODEL|RUN|HOST)\b|\.\.\.": "the reader fills it in",

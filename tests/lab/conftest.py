@@ -4,4 +4,4 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from small_runs import corpus, make_model, run, store, text  # noqa: F401 - fixtures
+from small_runs import analyze, corpus, make_model, run, store, text  # noqa: F401 - fixtures

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -112,8 +114,17 @@ def run(corpus: Path) -> str:
     """A run directory: a depth-wise LSTM with two decoder groups, trained for a moment."""
     folder = corpus / "runs" / "small"
     settings = [f"run={folder}", f"data.prepared={corpus / 'prepared'}"]
-    precision = torch.get_float32_matmul_precision()
     assert main(["train", str(corpus / "small.yaml"), *settings, "--quiet"]) == 0
-    torch.set_float32_matmul_precision(precision)
-    torch.set_flush_denormal(False)
     return str(folder)
+
+
+@pytest.fixture
+def analyze(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """The finding of ``deepwire analyze ... --json``."""
+
+    def run(*arguments: object) -> Any:
+        assert main(["analyze", *map(str, arguments), "--json"]) == 0
+        (finding,) = json.loads(capsys.readouterr().out)["findings"]
+        return finding
+
+    return run

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from deepwire.cli.main import main
 from deepwire.errors import DataError
 from deepwire.lab import attention_alignments
 from deepwire.lab.attention_alignments import Attention, analyse_alignment
@@ -61,18 +59,14 @@ def test_the_best_head_is_named(
     assert Attention(3, None, "writes").options == "--alignment alignment.layer=3 alignment.step=writes"
 
 
-def test_the_command(
-    stored: str, text: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command(stored: str, text: tuple[Path, Path], tmp_path: Path, analyze) -> None:
     (tmp_path / "gold").write_text(GOLD)
     files = ["--source", str(text[0]), "--reference", str(text[1]), "--gold", str(tmp_path / "gold")]
-    assert main(["analyze", "alignment", stored, *files, "--json"]) == 0
-    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    finding = analyze("alignment", stored, *files)
     assert len(finding["tables"][1]["rows"]) == 2
     assert len(finding["tables"][1]["columns"]) == 4
     assert all(0 <= cell <= 100 for row in finding["tables"][1]["rows"] for cell in row[1:])
-    assert main(["analyze", "alignment", stored, *files, "--json", "--sentences", "2"]) == 0
-    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    finding = analyze("alignment", stored, *files, "--sentences", "2")
     assert finding["provenance"]["data"][0].endswith(", 2 pairs")
 
 

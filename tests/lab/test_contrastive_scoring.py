@@ -183,25 +183,23 @@ def test_plain_files_are_read_line_by_line(tmp_path: Path) -> None:
 
 
 def test_the_command_reads_either_form(
-    make_model: Maker, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    make_model: Maker, store: Store, tmp_path: Path, analyze, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = store(make_model({}))
     for part, text in (("s", "hund\n"), ("r", "dog\n"), ("x", "a dog\n")):
         (tmp_path / part).write_text(text)
     plain = ["--source", str(tmp_path / "s"), "--reference", str(tmp_path / "r")]
-    command = ["analyze", "agreement", name, "--contrastive", str(tmp_path / "x"), "--device", "cpu"]
-    assert main([*command, *plain, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["findings"][0]
+    command = ["agreement", name, "--contrastive", str(tmp_path / "x"), "--device", "cpu"]
+    found = analyze(*command, *plain)
     assert found["tables"][0]["rows"][0][1] == 1
     for part, text in (("s", "hund\n"), ("r", "dog\n"), ("x", "a dog\n")):
         (tmp_path / part).write_text(text * 9)
-    assert main([*command, *plain, "--sample", "4", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["findings"][0]
+    found = analyze(*command, *plain, "--sample", "4")
     assert found["tables"][0]["rows"][0][1] == 4
     assert "(4 of 9), 4 contrasts" in found["provenance"]["data"][0]
-    assert main([*command, *plain[:2]]) == 2
+    assert main(["analyze", *command, *plain[:2]]) == 2
     assert "--source and --reference go together" in capsys.readouterr().err
-    assert main(command) == 3
+    assert main(["analyze", *command]) == 3
     assert "x: not JSON" in capsys.readouterr().err
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 
-from deepwire.cli.main import main
 from deepwire.errors import UsageError
 from deepwire.lab.fewer_layers import with_layers
 from deepwire.model.build import build_model
@@ -76,10 +73,8 @@ def test_layers_that_run_in_rounds_cannot_be_left_out(make_model) -> None:
     assert with_layers(model, "encoder", 4) is model
 
 
-def test_command_leaves_out_layers_and_groups(run: str, capsys) -> None:
-    assert main(["analyze", "depth", run, "--json", "--device", "cpu"]) == 0
-    (first,) = json.loads(capsys.readouterr().out)["findings"]
-    layers, groups = first["tables"]
+def test_command_leaves_out_layers_and_groups(run: str, analyze) -> None:
+    layers, groups = analyze("depth", run, "--sentences", "6", "--device", "cpu")["tables"]
     assert [row[:3] for row in layers["rows"]] == [
         ["encoder", 1, 1],
         ["encoder", 2, 0],

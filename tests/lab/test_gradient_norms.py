@@ -1,18 +1,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.cli.main import main
 from deepwire.errors import DataError, UsageError
 from deepwire.lab.finding import BarChart, LineChart
 from deepwire.lab.signals import analyse_gradients
+from deepwire.lab.weights import analyse_weights
 
 RECORD = "{gradients: 2, depth_weights: 3}"
 CHANGES = [
@@ -20,37 +19,33 @@ CHANGES = [
     "model.decoder={layers: 2, aggregation: dlcl}",
     "training.validation.every=4",
 ]
-Trainer = Callable[..., RunDirectory]
 
 
-@pytest.fixture
-def train(corpus: Path, tmp_path: Path) -> Trainer:
-    """Trains, or goes on, with these settings: `train("run", max_updates=8)`."""
+@pytest.fixture(scope="module")
+def recorded(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run with records of gradients and weights."""
+    return train_in(tmp_path_factory.mktemp("recorded") / "run", corpus, record=RECORD)
 
-    def run(name: str = "run", **settings: object) -> RunDirectory:
-        changed = {"max_updates": 12, "batch_tokens": 100, "log_every": 1, "clip_norm": 0.01, **settings}
-        command = ["train", str(corpus / "small.yaml"), f"run={tmp_path / name}", *CHANGES]
-        command += [f"data.prepared={corpus / 'prepared'}"]
-        precision = torch.get_float32_matmul_precision()
-        assert main([*command, *(f"training.{key}={value}" for key, value in changed.items()), "-q"]) == 0
-        torch.set_float32_matmul_precision(precision)
-        torch.set_flush_denormal(False)
-        return RunDirectory(tmp_path / name)
 
-    return run
+def train_in(folder: Path, corpus: Path, **settings: object) -> RunDirectory:
+    """Trains, or goes on."""
+    changed = {"max_updates": 12, "batch_tokens": 100, "log_every": 1, "clip_norm": 0.01, **settings}
+    given = [f"run={folder}", *CHANGES, f"data.prepared={corpus / 'prepared'}"]
+    given += [f"training.{key}={value}" for key, value in changed.items()]
+    assert main(["train", str(corpus / "small.yaml"), *given, "-q"]) == 0
+    return RunDirectory(folder)
 
 
 def records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_recorded_lengths_are_those_of_the_whole_gradient_before_clipping(train: Trainer) -> None:
-    run = train(record=RECORD)
-    found = records(run.gradients)
+def test_recorded_lengths_are_those_of_the_whole_gradient_before_clipping(recorded: RunDirectory) -> None:
+    found = records(recorded.gradients)
     assert [record["update"] for record in found] == [2, 4, 6, 8, 10, 12]
     logged = {
         record["update"]: record["gradient_norm"]
-        for record in records(run.metrics)
+        for record in records(recorded.metrics)
         if record["kind"] == "train"
     }
     for record in found:
@@ -63,25 +58,23 @@ def test_recorded_lengths_are_those_of_the_whole_gradient_before_clipping(train:
     ]  # fmt: skip
 
 
-def test_an_interrupted_run_has_every_record_once(train: Trainer) -> None:
-    whole = train("whole", record=RECORD)
-    again = train("again", record=RECORD, max_updates=7)
+def test_an_interrupted_run_has_every_record_once(
+    recorded: RunDirectory, corpus: Path, tmp_path: Path
+) -> None:
+    again = train_in(tmp_path / "again", corpus, record=RECORD, max_updates=7)
     # A crash after update 10: records that no checkpoint knows of.
     for path, update in ((again.gradients, 8), (again.depth_weights, 9)):
         with path.open("a") as file:
             file.write(json.dumps({"update": update}) + "\n" + '{"upda')
-    train("again", record=RECORD, max_updates=12)
+    train_in(tmp_path / "again", corpus, record=RECORD)
     for kind in ("gradients", "depth_weights"):
-        assert records(getattr(again, kind)) == records(getattr(whole, kind))
+        assert records(getattr(again, kind)) == records(getattr(recorded, kind))
 
 
-def test_weights_are_those_of_the_model(train: Trainer) -> None:
-    run = train(record=RECORD)
-    found = records(run.depth_weights)
+def test_weights_are_those_of_the_model(recorded: RunDirectory) -> None:
+    found = records(recorded.depth_weights)
     assert [record["update"] for record in found] == [3, 6, 9, 12]
-    from deepwire.lab.weights import analyse_weights
-
-    finding = analyse_weights(f"{run.path}@last")
+    finding = analyse_weights(f"{recorded.path}@last")
     figures = {figure.name: figure for figure in finding.figures}
     gates = figures["encoder-group-gates"]
     assert isinstance(gates, BarChart)
@@ -92,10 +85,9 @@ def test_weights_are_those_of_the_model(train: Trainer) -> None:
     assert found[0]["decoder.dlcl"][0][1:] == [None, None]
 
 
-def test_the_finding_shows_what_was_recorded(train: Trainer) -> None:
-    run = train(record=RECORD)
-    finding = analyse_gradients(str(run.path))
-    found = records(run.gradients)
+def test_the_finding_shows_what_was_recorded(recorded: RunDirectory) -> None:
+    finding = analyse_gradients(str(recorded.path))
+    found = records(recorded.gradients)
     encoder, decoder, layers = finding.figures
     assert isinstance(encoder, LineChart)
     assert isinstance(decoder, LineChart)
@@ -108,10 +100,10 @@ def test_the_finding_shows_what_was_recorded(train: Trainer) -> None:
     assert "6 of its updates" in finding.measured
 
 
-def test_what_is_missing_is_said(train: Trainer, tmp_path: Path) -> None:
+def test_what_is_missing_is_said(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such run"):
         analyse_gradients(str(tmp_path / "nowhere"))
-    run = train(max_updates=2)
+    run = train_in(tmp_path / "run", corpus, max_updates=2)
     with pytest.raises(UsageError, match="recorded no gradients") as caught:
         analyse_gradients(str(run.path))
     assert "training.record.gradients" in caught.value.hint

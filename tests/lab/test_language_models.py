@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -58,16 +57,9 @@ def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
 
 
-def compared(*arguments: str, capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
-    place = ["--device", "cpu", "--precision", "fp32", "--json"]
-    assert main(["analyze", "compare", *arguments, *place]) == 0
-    (finding,) = json.loads(capsys.readouterr().out)["findings"]
-    return dict(finding)
-
-
-def test_perplexities_are_those_of_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    finding = compared("runs/a", "runs/b", capsys=capsys)
-    tables = {table["title"]: table for table in finding["tables"]}  # type: ignore[attr-defined]
+def test_perplexities_are_those_of_the_command(folder: Path, analyze) -> None:
+    finding = analyze("compare", "runs/a", "runs/b", "--device", "cpu", "--precision", "fp32")
+    tables = {table["title"]: table for table in finding["tables"]}
     rows = tables["Perplexity"]["rows"]
     lines = (folder / "test.en").read_text().splitlines()
     for name, row in zip("ab", rows, strict=True):
@@ -81,8 +73,8 @@ def test_perplexities_are_those_of_the_command(folder: Path, capsys: pytest.Capt
     assert low <= difference <= high
     assert difference > 0  # what learned longer is better
     assert p < 0.05
-    assert any("b: read in" in note for note in finding["notes"])  # type: ignore[attr-defined]
-    names = [figure["name"] for figure in finding["figures"]]  # type: ignore[attr-defined]
+    assert any("b: read in" in note for note in finding["notes"])
+    names = [figure["name"] for figure in finding["figures"]]
     assert names == ["scores", "training", "validation"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-from deepwire.cli.main import main
 from deepwire.lab.finding import Finding, HeatMap
 from deepwire.lab.layers import (
     LeastSquares,
@@ -211,10 +209,11 @@ def test_a_linear_map_sees_one_position_only(make_model: ModelMaker) -> None:
         assert not torch.allclose(model.encode(one)[0][0][:, 0], model.encode(other)[0][0][:, 0])
 
 
-def test_linearise_tells_the_loss_of_each_layer_of_a_run(run: str, capsys) -> None:
-    options = ("--updates", "3", "--update-tokens", "300", "--json", "--device", "cpu")
-    assert main(["analyze", "linearise", run, "--bleu", *options]) == 0
-    (table,) = json.loads(capsys.readouterr().out)["findings"][0]["tables"]
+def test_linearise_tells_the_loss_of_each_layer_of_a_run(run: str, analyze) -> None:
+    options = ("--updates", "3", "--update-tokens", "300", "--device", "cpu")
+    (table,) = analyze("linearise", run, "--bleu", *options)["tables"]
+    (plain,) = analyze("linearise", run, *options)["tables"]
+    assert plain["rows"] == [row[:5] for row in table["rows"]]
     whole, *layers = table["rows"]
     assert [row[:2] for row in layers] == [
         [side, layer] for side in ("encoder", "decoder") for layer in (1, 2)

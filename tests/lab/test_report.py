@@ -175,7 +175,8 @@ def test_plots_are_written_as_png_svg_and_pdf(finding: Finding, tmp_path: Path) 
         f"example-{name}.{form}" for name in ("curves", "bars", "matrix") for form in ("svg", "png", "pdf")
     )
     assert all(path.stat().st_size > 1000 for path in written)
-    names = {path.name for path in save_plots([finding, finding], tmp_path / "two")}
+    bars = finding.model_copy(update={"figures": finding.figures[1:2]})
+    names = {path.name for path in save_plots([bars, bars], tmp_path / "two")}
     assert {"example-1-bars.png", "example-2-bars.png"} <= names
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="file"):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-import torch
 
 import deepwire
 from deepwire.cli.main import main
@@ -27,30 +25,24 @@ SETTINGS = [
 def both(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("both") / "run"
     places = [f"run={folder}", f"data.prepared={corpus / 'prepared'}"]
-    precision = torch.get_float32_matmul_precision()
     assert main(["train", str(corpus / "small.yaml"), *SETTINGS, *places, "--quiet"]) == 0
-    torch.set_float32_matmul_precision(precision)
-    torch.set_flush_denormal(False)
     return str(folder)
 
 
-def test_a_direction_is_scored_by_itself(both: str, corpus: Path, capsys) -> None:
-    options = ["--parts", "1", "--rounds", "1", "--json"]
+def test_a_direction_is_scored_by_itself(both: str, corpus: Path, analyze) -> None:
+    options = ["--parts", "1", "--rounds", "1"]
     lines, reference = ((corpus / f"test.{name}").read_text().splitlines() for name in ("de", "en"))
-    assert main(["analyze", "length", both, "--direction", "de-en", *options]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["findings"][0]["tables"][0]["rows"]
+    (row,) = analyze("length", both, "--direction", "de-en", *options)["tables"][0]["rows"]
     found = deepwire.load(both).translate(lines, to="en")
     assert row[3] == pytest.approx(corpus_score("bleu", found, reference).value)
 
 
-def test_weights_of_groups_of_each_language(both: str, capsys) -> None:
-    assert main(["analyze", "weights", both, "--json"]) == 0
-    figures = {one["name"]: one for one in json.loads(capsys.readouterr().out)["findings"][0]["figures"]}
+def test_weights_of_groups_of_each_language(both: str, analyze) -> None:
+    figures = {one["name"]: one for one in analyze("weights", both)["figures"]}
     shown = figures["decoder-probability-weights"]
     assert shown["rows"] == ["de", "en"]
-    options = ["--direction", "de-en", "--side", "decoder", "--sentences", "2", "--json"]
-    assert main(["analyze", "depth", both, *options]) == 0
-    groups = json.loads(capsys.readouterr().out)["findings"][0]["tables"][-1]["rows"]
+    options = ["--direction", "de-en", "--side", "decoder", "--sentences", "2"]
+    groups = analyze("depth", both, *options)["tables"][-1]["rows"]
     assert groups[0][1] == pytest.approx(shown["values"][1][0], abs=1e-3)
 
 
@@ -70,14 +62,12 @@ def test_a_direction_must_be_named(both: str, corpus: Path, capsys, options, mes
         assert message in capsys.readouterr().err
 
 
-def test_gates_and_agreement_of_a_direction(both: str, corpus: Path, capsys) -> None:
-    assert main(["analyze", "gates", both, "--direction", "en-de", "--sentences", "4", "--json"]) == 0
-    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+def test_gates_and_agreement_of_a_direction(both: str, corpus: Path, capsys, analyze) -> None:
+    finding = analyze("gates", both, "--direction", "en-de", "--sentences", "4")
     assert "(en)" in finding["provenance"]["data"][0].partition(" and ")[0]
     sides = [str(corpus / f"test.{name}") for name in ("de", "en", "de")]
-    options = ["agreement", both, "-s", sides[0], "-r", sides[1], "-c", sides[2], "--json"]
+    options = ["agreement", both, "-s", sides[0], "-r", sides[1], "-c", sides[2]]
     assert main(["analyze", *options]) == 2
     assert "choose one: --direction en-de, de-en" in capsys.readouterr().err
-    assert main(["analyze", *options, "--direction", "de-en"]) == 0
-    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    finding = analyze(*options, "--direction", "de-en")
     assert finding["tables"][0]["rows"][0][1] == 16

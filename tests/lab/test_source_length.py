@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -43,10 +42,9 @@ def test_bounds_ascend_from_one(bounds: list[int]) -> None:
         cut([1, 2], bounds)
 
 
-def test_command_scores_each_part_by_itself(run: str, corpus: Path, capsys, tmp_path: Path) -> None:
-    options = ["--bounds", "8,12", "--rounds", "1", "--json", "--device", "cpu"]
-    assert main(["analyze", "length", run, f"{run}@last", *options]) == 0
-    finding = json.loads(capsys.readouterr().out)["findings"][0]
+def test_command_scores_each_part_by_itself(run: str, corpus: Path, capsys, analyze, tmp_path: Path) -> None:
+    options = ["--bounds", "8,12", "--rounds", "1", "--device", "cpu"]
+    finding = analyze("length", run, f"{run}@last", *options)
     (scores,) = finding["tables"]
     sources = (corpus / "test.de").read_text().splitlines()
     references = (corpus / "test.en").read_text().splitlines()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -50,12 +49,11 @@ def test_every_translation_has_exactly_the_length_asked_for(monkeypatch, beam: i
 
 
 @pytest.mark.slow
-def test_command_on_a_run_file_and_a_run(run: str, corpus: Path, capsys) -> None:
+def test_command_on_a_run_file_and_a_run(run: str, corpus: Path, analyze) -> None:
     file = str(corpus / "small.yaml")
     axes = ["--batch", "2", "--beam", "1,2", "--length", "3", "--depth", "2"]
-    options = ["--base", "2,2,4", "--rounds", "1", "--device", "cpu", "--json"]
-    assert main(["analyze", "speed", run, file, *axes, *options]) == 0
-    found = json.loads(capsys.readouterr().out)["findings"][0]
+    options = ["--base", "2,2,4", "--rounds", "1", "--device", "cpu"]
+    found = analyze("speed", run, file, *axes, *options)
     titles = {table["title"]: table["rows"] for table in found["tables"]}
     assert list(titles) == [
         "Training against batch",

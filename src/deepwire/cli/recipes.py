@@ -13,6 +13,7 @@ import yaml
 from deepwire import plugins
 from deepwire import recipes as store
 from deepwire.cli import options as opt
+from deepwire.config.counts import counted
 from deepwire.io.json_lines import json_line
 from deepwire.recipes.notes import read_note
 
@@ -76,15 +77,13 @@ def check(
     for name, note in notes.items():
         if note.size is None:
             continue
-        counted, size = _count(name, note.size.vocabularies), note.size
-        verdict = size.verdict(counted)
+        count, size = _count(name, note.size.vocabularies), note.size
+        verdict = size.verdict(count)
         numbers[verdict] += 1
         if as_json:
-            print(
-                json_line({"recipe": name, "printed": size.printed, "counted": counted, "verdict": verdict})
-            )
+            print(json_line({"recipe": name, "printed": size.printed, "counted": count, "verdict": verdict}))
         digits = size.decimals + 2
-        ours, difference = f"{counted / 1e6:.{digits}f}M", f"{size.difference(counted):+.{digits}f}M"
+        ours, difference = f"{count / 1e6:.{digits}f}M", f"{size.difference(count):+.{digits}f}M"
         rows.append((name, size.printed, ours, difference, verdicts[verdict]))
         reasons += [f"- {name} ({note.row}): {size.differs}"] if verdict == "known" else []
     if not as_json:
@@ -93,7 +92,7 @@ def check(
             print("\nPrinted numbers that are known not to follow from the model:", *reasons, sep="\n")
         print(
             f"\n{numbers['fits']} fit, {numbers['known']} are known not to, {numbers['differs']} do not fit; "
-            f"{len(chosen) - len(rows)} recipes have no printed size"
+            f"{counted(len(chosen) - len(rows), 'recipe')} without a printed size"
         )
     if numbers["differs"]:
         raise typer.Exit(1)

@@ -10,7 +10,7 @@ cross-attention included. Nothing else of the model is trained again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,6 +22,7 @@ from torch.nn import functional
 from deepwire.data.languages import Direction
 from deepwire.errors import LogFn, UsageError
 from deepwire.lab.finding import BarChart, Cell, Figure, Finding, HeatMap, Series, Table, provenance
+from deepwire.lab.scorer import Scorer
 from deepwire.lab.signals import Signal, signal_values
 from deepwire.lab.subject import (
     ReadText,
@@ -29,6 +30,7 @@ from deepwire.lab.subject import (
     present,
     repeating,
     text_for,
+    text_of_pairs,
     training_text,
 )
 from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
@@ -221,7 +223,7 @@ def analyse_linearity(
     sides: Sequence[Side] = SIDES,
     updates: int = 200,
     tokens: int = 4096,
-    bleu: Callable[[TranslationModel], float] | None = None,
+    scorer: Scorer | None = None,
     tell: LogFn = _quiet,
 ) -> Finding:
     """The loss with one layer at a time replaced by the linear map that is nearest to it.
@@ -233,16 +235,20 @@ def analyse_linearity(
         sides: Whose layers.
         updates: How many updates of training text the maps are fitted on.
         tokens: Target tokens of an update.
-        bleu: BLEU of a model's translations of the text, to be measured too.
+        scorer: The model and the text, opened in float32: BLEU is counted too.
         tell: Hears what has been measured.
 
     Raises:
         ModelError, UsageError, DataError: There is no such model or text, or no layer can be replaced.
     """
-    subject = open_model(model, device)
+    if scorer is None:
+        subject = open_model(model, device)
+        text = text_for(subject, source, reference, sentences, direction)
+    else:
+        subject = scorer.subject
+        text = text_of_pairs(subject, scorer.pairs, scorer.to)
     inside = subject.loaded.model
     sides = present(inside, sides)
-    text = text_for(subject, source, reference, sentences, direction)
     training = training_text(model, subject.loaded)
     place = next(inside.parameters()).device
     stream = training.updates(place, batch_tokens=tokens, seed=training.config.seed)
@@ -252,8 +258,8 @@ def analyse_linearity(
     columns = ["stack", "layer", "loss [nats/token] .3", "more than whole [nats/token] .3"]
     columns.append("explained variance [%] .1")
     rows: list[tuple[Cell, ...]] = [("whole model", None, whole, 0.0, None)]
-    full = bleu(inside) if bleu else 0.0
-    if bleu:
+    full = scorer.bleu(inside) if scorer else 0.0
+    if scorer:
         columns += ["BLEU .2", "change of BLEU [%] .2"]
         rows = [(*rows[0], full, 0.0)]
     for (side, layer), fit in fits.items():
@@ -261,8 +267,8 @@ def analyse_linearity(
         loss = loss_of(changed, text)
         row: tuple[Cell, ...] = (side, layer, loss, loss - whole, 100 * fit.explained)
         said = f"{side} layer {layer} linear: {loss:.3f} nats a token"
-        if bleu:
-            score = bleu(changed)
+        if scorer:
+            score = scorer.bleu(changed)
             row = (*row, score, 100 * (score - full) / full if full else None)
             said += f", BLEU {score:.2f}"
         rows.append(row)

@@ -86,9 +86,14 @@ class Scorer:
         return self.loaded.models[0].model
 
     @property
+    def subject(self) -> AnalysedModel:
+        """The model, as analyses take it."""
+        return AnalysedModel(self.name, self.loaded.models[0], run_of(self.name))
+
+    @property
     def source(self) -> ModelSource:
         """The model, for the provenance of a finding."""
-        return AnalysedModel(self.name, self.loaded.models[0], run_of(self.name)).source
+        return self.subject.source
 
     @property
     def settings(self) -> dict[str, str]:

@@ -340,7 +340,11 @@ def text_for(
         documents = read_documents(subject.name, reference, sentences)
         return ReadText(documents.description, False, partial(document_batches, subject, documents))
     to = selected_target(subject.name, direction)
-    pairs = read_pairs(subject.name, source, reference, sentences, direction)
+    return text_of_pairs(subject, read_pairs(subject.name, source, reference, sentences, direction), to)
+
+
+def text_of_pairs(subject: AnalysedModel, pairs: ParallelText, to: str) -> ReadText:
+    """Sentences and their translations into `to` as a model reads them; see `batches`."""
     return ReadText(pairs.description, True, partial(batches, subject, pairs, to=to))
 
 

@@ -200,12 +200,12 @@ def linearise(
 
     use_threads(threads)
     text = (source, reference, sentences, device, direction)
-    score = None
+    scorer = None
     if bleu:
         pairs = read_pairs(model, source, reference, sentences, direction)
-        score = open_scorers([model], pairs, None, device, "fp32", direction)[0].bleu
+        (scorer,) = open_scorers([model], pairs, None, device, "fp32", direction)
     sides = _sides(side)
     finding = analyse_linearity(
-        model, *text, sides=sides, updates=updates, tokens=update_tokens, bleu=score, tell=tell
+        model, *text, sides=sides, updates=updates, tokens=update_tokens, scorer=scorer, tell=tell
     )
     return [finding]

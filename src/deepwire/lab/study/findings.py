@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from deepwire.config.counts import counted
 from deepwire.errors import DataError, LogFn, UsageError
 from deepwire.evaluation.metric import Floats
 from deepwire.evaluation.metric_choice import LanguageMetrics
@@ -350,7 +351,8 @@ def _conditions(study: StudyResults) -> Table:
     for stop in stops:
         sd, degrees = pooled_deviation(study.seed_scores(stop))
         if degrees:
-            facts.append((f"sd between seeds, {_at(stop)}", f"{sd:.2f} BLEU, {degrees} degrees of freedom"))
+            told = counted(degrees, "degree of freedom", "degrees of freedom")
+            facts.append((f"sd between seeds, {_at(stop)}", f"{sd:.2f} BLEU, {told}"))
     facts += [("failed", f"{run.name}: {why}") for run in runs for why in run.failed.values()]
     facts += [("made with other settings", ", ".join(study.outdated))] if study.outdated else []
     for stop in stops:
