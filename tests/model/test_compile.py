@@ -33,8 +33,12 @@ LANGUAGES = {"norm": True, "transform": "released", "embedding": "both", "output
 @pytest.mark.parametrize(
     ("system", "languages"),
     [
-        *((system, None) for system in SYSTEMS),
+        *((system, None) for system in ("post_norm", "depth_lstm", "mhplstm")),
         ("gtrans", LANGUAGES),
+        *(
+            pytest.param(system, None, marks=pytest.mark.slow)
+            for system in ("dlcl", "gtrans", "average_attention")
+        ),
         *(
             pytest.param(system, LANGUAGES, marks=pytest.mark.slow)
             for system in ("post_norm", "depth_lstm", "mhplstm")

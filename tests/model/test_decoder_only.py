@@ -10,17 +10,27 @@ from torch.nn import functional
 
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
-from deepwire.testing import SIZE, TOLERANCE, batch, check_model, check_recomputation, small_model
+from deepwire.testing import (
+    SIZE,
+    TOLERANCE,
+    batch,
+    check_gradients,
+    check_model,
+    check_recomputation,
+    small_model,
+)
 
 ALONE = {"architecture": "decoder_only"}
 
 
 @pytest.mark.parametrize("socket", SOCKETS)
 def test_every_member_works_alone_unless_it_reads_an_encoder(socket: str) -> None:
+    """How positions see each other is all that is another matter than in a decoder with an encoder."""
     refused, reasons = [], []
     for name in members(socket):
+        settings = {**ALONE, "decoder": {socket: {"type": name}}}
         try:
-            check_model({**ALONE, "decoder": {socket: {"type": name}}})
+            check_model(settings) if socket == "mixer" else check_gradients(small_model(settings))
         except UsageError as error:
             refused.append(name)
             reasons.append(error.message)
@@ -59,18 +69,6 @@ def test_source_and_target_are_one_sequence() -> None:
     found = model.log_probs(source[:1], target_input[:1])
     expected = model.log_probs(nothing, joined)[:, source.size(1) :]
     assert torch.allclose(found, expected, atol=TOLERANCE)
-
-
-@pytest.mark.parametrize("mixer", ["self_attention", "average_attention", "gru", "mhplstm"])
-def test_steps_without_a_source(mixer: str) -> None:
-    model = small_model({**ALONE, "decoder": {"mixer": mixer}})
-    _, tokens, _ = batch()
-    nothing = tokens[:, :0]
-    whole = model.log_probs(nothing, tokens)
-    state = model.start(nothing)
-    for position in range(tokens.size(1)):
-        log_probs, state = model.step(tokens[:, position], state)
-        assert torch.allclose(log_probs, whole[:, position], atol=TOLERANCE)
 
 
 def test_a_long_target_after_sources_of_different_lengths() -> None:

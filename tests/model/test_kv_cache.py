@@ -33,15 +33,12 @@ def walk(
     restless: float,
     seed: int,
     again: int = 1,
-    *,
-    exact: TranslationModel | None = None,
 ) -> tuple[float, int]:
     """Random steps and reorderings of hypotheses, some compared with the full pass, in double precision.
 
-    After three steps each becomes `again` ones. `exact` makes the full pass, or else the model itself does.
+    After three steps each becomes `again` ones.
     Returns the largest difference of log-probabilities, and the capacity of the stores at the last step.
     """
-    exact = model if exact is None else exact
     generator = torch.Generator().manual_seed(seed)
     source, worst = SOURCE, torch.zeros((), dtype=torch.float64)
     with torch.no_grad():
@@ -63,7 +60,7 @@ def walk(
             read = torch.cat([read, tokens], 2)
             found, state = model.step(tokens.flatten(), state)
             if step % 5 == 0 or step == steps - 1:
-                full = exact.log_probs(source.repeat_interleave(width, 0), read.flatten(0, 1))[:, -1]
+                full = model.log_probs(source.repeat_interleave(width, 0), read.flatten(0, 1))[:, -1]
                 worst = torch.maximum(worst, (found.double() - full).abs().max())
     return float(worst), state.index.capacity
 

@@ -1,73 +1,107 @@
-"""Connections with several lanes: what they begin as, their mixes, aggregations beside them."""
+"""Connections with several lanes or sources: what they begin as, blocks, biases, mixes."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
-from deepwire.model.translation_model import TranslationModel
+from deepwire.model.context import Context
 
 SHAPE = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
-SOURCE, TARGET = torch.tensor([[4, 9, 5, 2]]), torch.tensor([[1, 5, 9, 12]])
 
 
-def config_of(connection: object, layers: int = 2, **stack: object) -> ModelConfig:
-    stacks = {side: {"layers": layers, "connection": connection, **stack} for side in ("encoder", "decoder")}
+def config_of(connection: object, layers: int = 4, **stack: object) -> ModelConfig:
+    stacks = {side: {"layers": layers, "connection": connection} | stack for side in ("encoder", "decoder")}
     return ModelConfig.model_validate({**SHAPE, **stacks})
 
 
-def connection_of(settings: object) -> Connection:
-    """A connection of an encoder of two layers, far from where it begins."""
+def connection_of(connection: object, layers: int) -> Connection:
+    config = config_of(connection, layers)
+    return config.encoder.connection.build(config.specs()["encoder"])
+
+
+def stir(module: nn.Module) -> None:
+    """Take it far from where it begins."""
+    for parameter in module.parameters():
+        parameter.add_(0.3 * torch.randn_like(parameter))
+
+
+def as_pre_norm_and_with(connection: object, aggregation: str = "last") -> tuple[Tensor, Tensor]:
+    """Results of a pre-norm model, and of one that begins with its parameters and has some more."""
     torch.manual_seed(0)
-    config = config_of(settings)
-    connection = config.encoder.connection.build(config.specs()["encoder"])
-    with torch.no_grad():
-        for parameter in connection.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return connection.eval()
-
-
-def results(model: TranslationModel) -> Tensor:
-    return model.decode(SOURCE, TARGET)[0]
+    old = build_model(config_of("pre_norm", aggregation=aggregation), 23, 23).eval()
+    stir(old)
+    new = build_model(config_of(connection, aggregation=aggregation), 23, 23).eval()
+    found = new.load_state_dict(old.state_dict(), strict=False)
+    assert not found.unexpected_keys
+    assert all(".queries." in name or ".weights." in name for name in found.missing_keys)
+    source, target = torch.tensor([[4, 9, 5, 2]]), torch.tensor([[1, 5, 9, 12]])
+    return old.decode(source, target)[0], new.decode(source, target)[0]
 
 
 @torch.no_grad()
 @pytest.mark.parametrize(
     "connection",
     [
+        *({"type": "attn_res", "block": block} for block in ("full", "auto", 3, 100)),
         {"type": "hyper", "dynamic": False, "lanes": 3},
         {"type": "hyper", "lanes": 2, "lane": "layer"},
         {"type": "hyper", "lanes": 1},
         {"type": "frac", "fractions": 4},
         {"type": "frac", "dynamic": False},
     ],
+    ids=str,
 )
 @pytest.mark.parametrize("aggregation", ["last", "dlcl"])
 def test_begins_as_the_pre_norm_model_whose_parameters_it_takes(
     connection: dict[str, object], aggregation: str
 ) -> None:
-    """Every lane is the stream; the final norm does not see that their sum is a multiple of it."""
-    torch.manual_seed(0)
-    old = build_model(config_of("pre_norm", aggregation=aggregation), 23, 23).eval()
-    for parameter in old.parameters():
-        parameter.add_(0.3 * torch.randn_like(parameter))
-    new = build_model(config_of(connection, aggregation=aggregation), 23, 23).eval()
-    found = new.load_state_dict(old.state_dict(), strict=False)
-    assert not found.unexpected_keys
-    assert all(".weights." in name for name in found.missing_keys)
-    # Their sum leaves the stack: n times the stream, which the final norm sees but for its epsilon.
-    torch.testing.assert_close(results(new), results(old), atol=2e-3, rtol=0)
+    """Every lane is the stream, and zero queries give the mean of the sources.
+
+    The norms do not see that sums and means are multiples of the stream, but for their epsilon.
+    """
+    old, new = as_pre_norm_and_with(connection, aggregation)
+    torch.testing.assert_close(new, old, atol=2e-3, rtol=0)
+
+
+@torch.no_grad()
+def test_a_large_bias_makes_streams_the_residual_model() -> None:
+    """The newest of the streams is that of the plain model; a bias of 3 is near it, a large one the same."""
+    differences = []
+    for bias in (0.0, 3.0, 30.0):
+        old, new = as_pre_norm_and_with({"type": "attn_res", "block": 2, "sources": "streams", "bias": bias})
+        differences.append(float((new - old).abs().max()))
+    assert differences[0] > 2 * differences[1] > 0
+    assert differences[2] < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("block", "layers", "sources"), [("full", 2, 5), (2, 3, 4), (3, 3, 3), (100, 2, 2), ("auto", 6, 7)]
+)
+def test_number_of_sources(block: object, layers: int, sources: int) -> None:
+    """The embedding, the complete blocks and the current one; auto makes at most eight blocks."""
+    connection = connection_of({"type": "attn_res", "block": block}, layers)
+    total = torch.randn(2, 3, 16)
+    state = connection.start(total, Context())
+    for index in range(len(connection.calls)):
+        output = torch.randn(2, 3, 16)
+        state = connection.write(state, index, connection.read(state, index, Context()), output, Context())
+        total = total + output
+    assert len(state) == 2 * sources
+    torch.testing.assert_close(connection.stream(state), total)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize(("name", "rows"), [("mhc_lite", 1e-5), ("mhc", 0.05)])
 def test_mixes_are_doubly_stochastic(name: str, rows: float) -> None:
     """Rows and columns sum to 1, so the mean of the lanes is kept."""
-    connection = connection_of({"type": name, "lanes": 4})
+    torch.manual_seed(0)
+    connection = connection_of({"type": name, "lanes": 4}, 2)
+    stir(connection)
     state = tuple(torch.randn(2, 3, 16) for _ in range(4))
     columns, _ = connection.weights[0].writing(state)
     mix = torch.stack([torch.stack(tuple(column), -1) for column in columns], -1)

@@ -9,14 +9,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn import functional
 
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import Context
 from deepwire.model.languages import LanguageTransform
-from deepwire.model.layers import LanguageNorm
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.packed_linear import pack_linears
 from deepwire.testing import LANGUAGES, SIZE, batch, language_tables, small_model
@@ -98,18 +95,6 @@ def test_norms_begin_as_a_plain_norm() -> None:
     assert not norm.bias.any()
 
 
-def test_layer_norm_by_language() -> None:
-    """Equation: LN without gain and bias, times the gain and plus the bias of the row's language."""
-    norm = LanguageNorm(5, 1e-6, 3)
-    torch.nn.init.normal_(norm.weight)
-    torch.nn.init.normal_(norm.bias)
-    x = torch.randn(2, 4, 5)
-    found = norm(x, Context(torch.tensor([2, 0])))
-    for row, language in enumerate((2, 0)):
-        expected = functional.layer_norm(x[row], (5,), norm.weight[language], norm.bias[language], 1e-6)
-        assert torch.allclose(found[row], expected, atol=1e-6)
-
-
 @pytest.mark.parametrize("initial", ["released", "identity"])
 def test_how_the_transform_begins(initial: str) -> None:
     """As the identity nothing changes; as released it is Glorot's uniform of `[L, d * d]`."""
@@ -154,19 +139,6 @@ def assert_predicts(built: TranslationModel, expected: Tensor) -> None:
     assert torch.allclose(score, picked, atol=1e-5)
     loss = built.loss(source, target_input, target_output, languages=SPOKEN)
     assert loss.nll.item() == pytest.approx(-picked.sum().item(), rel=1e-5)
-
-
-def test_output_bias_by_language() -> None:
-    """The loss, the scores and the log-probabilities see the bias of the row's language."""
-    built = model(languages={"output_bias": True})
-    source, target_input, _ = batch()
-    assert built.head.bias is not None
-    assert built.head.bias.shape == (LANGUAGES, SIZE)
-    with torch.no_grad():
-        results = built.decode(source, target_input, languages=SPOKEN)
-        logits = results[0] @ built.head.table.weight.t() + built.head.bias[SPOKEN][:, None]
-        expected = logits.log_softmax(-1)
-        assert_predicts(built, expected)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

@@ -67,8 +67,10 @@ def results(model: TranslationModel) -> Tensor:
     return model.decode(source, target)[0]
 
 
-@pytest.mark.parametrize("connection", DROPPING)
-@pytest.mark.parametrize("aggregation", ["last", "dlcl", "hierarchical"])
+@pytest.mark.parametrize(
+    ("connection", "aggregation"),
+    [*((each, "last") for each in DROPPING), ("pre_norm", "dlcl"), ("depth_lstm", "hierarchical")],
+)
 def test_the_last_layer_is_the_identity(
     monkeypatch: pytest.MonkeyPatch, connection: object, aggregation: str
 ) -> None:
@@ -151,7 +153,7 @@ def test_what_is_left_in_is_scaled_up() -> None:
     assert not torch.allclose(plain, scaled)
 
 
-@pytest.mark.parametrize("connection", DROPPING)
+@pytest.mark.parametrize("connection", ["pre_norm", "depth_lstm", "runge_kutta"])
 def test_decoding_has_every_layer_even_in_training_mode(connection: object) -> None:
     model = model_of(2, connection=connection)
     source = torch.randint(3, 12, (2, 5))

@@ -12,7 +12,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.mixers.average_attention import running_mean
 from deepwire.model.mixers.merged_attention import MergedAttention, MergedAttentionConfig
-from deepwire.testing import SMALL, small_model
+from deepwire.testing import SMALL
 
 MATT = {"type": "merged_attention"}
 
@@ -32,17 +32,6 @@ def test_it_is_attention_plus_average(value: str) -> None:
     expected = mixer.output(torch.cat(heads, -1) + running_mean(averaged))
     found = mixer(x, Context(memory=(mixer.project(encoded, Context(padding=bias)),)))
     assert torch.allclose(found, expected, atol=1e-9)
-
-
-@pytest.mark.parametrize(("value", "matrices"), [("shared", 4), ("own", 5)])
-@pytest.mark.parametrize("bias", [True, False])
-def test_parameter_counts(value: str, matrices: int, bias: bool) -> None:
-    """Four d x d matrices a layer, or five; a bias for each or for none. No cross-attention beside them."""
-    settings = {"decoder": {"mixer": {**MATT, "average_value": value}}, "bias": {"attention": bias}}
-    model = small_model(settings)
-    counts = model.parameter_groups()
-    assert counts["decoder mixer"] == 3 * matrices * (16 * 16 + 16 * bias)
-    assert "decoder cross-attention" not in counts
 
 
 def padding_bias() -> Tensor:

@@ -26,9 +26,7 @@ COORDINATED = {
 @pytest.mark.parametrize(
     "settings",
     [
-        {"decoder": {"mixer": MIXED}, "bias": {"attention": True}},
         {"encoder": BLOCKS, "decoder": {"mixer": MIXED, "connection": "post_norm"}},
-        {"decoder": {"mixer": MIXED, "connection": "depth_lstm"}},
         {
             "decoder": {
                 "mixer": MIXED,
@@ -36,8 +34,7 @@ COORDINATED = {
                 "aggregation": "dlcl",
             }
         },
-        COORDINATED,
-        {**COORDINATED, "inner_norm": True},
+        {**COORDINATED, "inner_norm": True, "bias": {"attention": True}},
         {**COORDINATED, "encoder": BLOCKS, "decoder": {"mixer": MIXED}, "languages": {"norm": True}},
         {
             **COORDINATED,
@@ -106,19 +103,6 @@ def test_layers_are_one_and_train_as_one() -> None:
         if name.startswith("encoder."):
             expected = expected + other[name.replace("encoder", "decoder", 1)].grad
         torch.testing.assert_close(parameter.grad, expected)
-
-
-def test_a_decoder_layer_reads_the_encoder_layer_beside_it() -> None:
-    """With blocks of one layer: what leaves encoder layer 2 changes nothing below decoder layer 2."""
-    model = small_model({**COORDINATED, "share_layers": False})
-    source = torch.tensor([[4, 9, 5, 2]])
-    results, bias = model.encode(source)
-    assert len(results) == 3
-    memory = model.decoder.project_memory(results, Context(padding=bias))
-    query, key, value = model.decoder.mixers[1].qkv(results[1])
-    torch.testing.assert_close(memory[1].key, key)
-    torch.testing.assert_close(memory[1].value, value)
-    assert query.shape == key.shape
 
 
 def test_a_side_has_a_vector_of_its_own() -> None:

@@ -14,7 +14,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import ConnectionWrapper
 from deepwire.model.context import Context
 from deepwire.model.cross_attention import CrossAttentionRecorder
-from deepwire.model.mixers.self_attention import RelativeKeys, SelfAttentionConfig
+from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import small_model
@@ -35,21 +35,6 @@ def model(encoder: object = None, decoder: object = None, **changes: object) -> 
 def tokens(rows: int, length: int) -> Tensor:
     """Random words without padding."""
     return torch.randint(4, SIZE, (rows, length))
-
-
-def test_relative_keys_follow_the_clipped_distance() -> None:
-    """Score t, s gains q_t . r at the clipped distance, scaled as the scores are."""
-    keys = RelativeKeys(8, past=2, future=1)
-    with torch.no_grad():
-        keys.table.normal_()
-    query = torch.randn(1, 2, 5, 8)
-    positions = torch.arange(5)
-    bias = keys(query, positions - positions.unsqueeze(1))
-    for t in range(5):
-        for s in range(5):
-            row = keys.table[max(-2, min(1, s - t)) + 2]
-            assert torch.allclose(bias[0, :, t, s], query[0, :, t] @ row / 8**0.5, atol=1e-6)
-    assert torch.allclose(keys(query[:, :, 3:4], positions - 3), bias[:, :, 3:4], atol=1e-6)
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
@@ -77,20 +62,6 @@ def test_relative_positions_with_values_are_their_equations(side: Side, table: s
     torch.testing.assert_close(found[0], expected @ mixer.output.weight.t())
 
 
-@pytest.mark.parametrize("form", ["arithmetic", "geometric"])
-def test_mass_of_a_mixture(form: str) -> None:
-    """Weighted probabilities sum to one; weighted log-probabilities to less."""
-    built = model(decoder={"fusion": {"type": "groups", "size": 1, "probabilities": form}})
-    with torch.no_grad():
-        for parameter in built.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-        mass = built.log_probs(tokens(2, 5), tokens(2, 4)).exp().sum(-1)
-    if form == "arithmetic":
-        assert torch.allclose(mass, torch.ones_like(mass), atol=1e-5)
-    else:
-        assert bool((mass < 0.999).all())
-
-
 def test_gates_of_the_whole_model_are_one_set() -> None:
     """`gate_scope: model`: the encoder's gates are the decoder's, once in the names."""
     both = {"connection": {"type": "depth_lstm", "gate_scope": "model"}}
@@ -99,18 +70,6 @@ def test_gates_of_the_whole_model_are_one_set() -> None:
     names = [name for name, _ in built.named_parameters() if ".gates." in name]
     assert names
     assert all(name.startswith("encoder.connection.gates.0.") for name in names)
-
-
-def test_forget_gates_may_begin_open() -> None:
-    """What is asked for is the bias of the forget gates alone, in every set of gates."""
-    plain, opened = (
-        small_model({"encoder": {"connection": {"type": "depth_lstm", "forget_bias": bias}}})
-        for bias in (0.0, 2.0)
-    )
-    gates: list[Any] = [model.encoder.connection.gates for model in (plain, opened)]
-    for before, after in zip(*gates, strict=True):
-        difference = (after.norm.bias - before.norm.bias).mean(1)
-        assert torch.allclose(difference, torch.tensor([0.0, 2.0, 0.0]), atol=1e-6)
 
 
 @pytest.mark.parametrize("layers", [1, 3, 24])
@@ -169,3 +128,21 @@ def test_a_stack_with_other_parts_runs_as_before(recurrence: object) -> None:
         assert other.get_parameter(name.replace("connection.", "connection.inner.")) is parameter
     x, padding = torch.randn(1, 5, 16), torch.zeros(1, 1, 1, 5)
     assert torch.equal(other(x, Context(padding=padding))[0][0], less(x, Context(padding=padding))[0][0])
+
+
+def test_an_inner_feed_forward_adds_a_network_and_a_norm_to_each_layer() -> None:
+    plain, inner = (
+        small_model({"decoder": {"connection": "post_norm", "inner_feed_forward": one}})
+        for one in (False, True)
+    )
+    each = 2 * 16 * 24 + 24 + 2 * 16
+    counts = [sum(parameter.numel() for parameter in one.parameters()) for one in (plain, inner)]
+    assert counts[1] - counts[0] == 3 * each
+    assert [call.kind for call in inner.decoder.calls[:4]] == [
+        "mixer",
+        "inner_feed_forward",
+        "cross",
+        "feed_forward",
+    ]
+    groups = inner.parameter_groups()
+    assert groups["decoder inner feed-forward"] == 3 * (2 * 16 * 24 + 24)

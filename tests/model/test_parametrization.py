@@ -52,18 +52,6 @@ def test_the_base_model_is_the_plain_model() -> None:
     assert update_scales(plain) == {}
 
 
-def test_branches_are_divided_by_the_depth() -> None:
-    """x <- x + m_L^-alpha F(LN(x)), in each stack by its own depth."""
-    model = build(config(layers=8))  # four times the base, in both stacks
-    x, gives = torch.randn(1, 3, 16), torch.randn(1, 3, 16)
-    for stack in (model.encoder, model.decoder):
-        (after,) = stack.connection.write((x,), 0, x, gives, Context())
-        torch.testing.assert_close(after, x + gives / 4)
-    half = build(config(layers=8, parametrization={**COMPLETE_P, "alpha": 0.5}))
-    (after,) = half.encoder.connection.write((x,), 0, x, gives, Context())
-    torch.testing.assert_close(after, x + gives / 2)
-
-
 @pytest.mark.parametrize("heads", [2, 8])
 def test_logits_and_attention_follow_the_width(heads: int) -> None:
     """Logits are divided by m_d, but for their bias; scores by the growth of a head's width."""
@@ -101,15 +89,6 @@ def test_embeddings_begin_as_in_the_base_at_any_width() -> None:
                 assert own.std().item() == pytest.approx(first.std().item(), rel=0.15)
             assert model.source_embedding.scale == base.source_embedding.scale
             assert not model.source_embedding.table.weight[0].any()  # padding
-
-
-def test_inner_matrices_begin_with_the_variance_of_their_width() -> None:
-    base, wide = build(config()), build(config(width=64))
-    for one, other in zip(
-        base.stack("encoder").feed_forwards, wide.stack("encoder").feed_forwards, strict=True
-    ):
-        ratio = one.input.weight.std() / other.input.weight.std()
-        assert ratio.item() == pytest.approx(2, rel=0.1)
 
 
 def test_every_parameter_has_its_factors() -> None:

@@ -39,16 +39,18 @@ def test_four_layers_written_out() -> None:
     torch.testing.assert_close(found, expected)
 
 
+UNPROJECTED = {**RNMT, "projection": False}
+
+
 @pytest.mark.parametrize(
-    "encoder",
+    ("encoder", "decoder"),
     [
-        {"mixer": "ln_lstm"},
-        {"mixer": "gru", "layers": 1, "connection": {**RNMT, "projection": False}},
-        {"mixer": "mhplstm", "layers": 2},
-        {"mixer": "atr", "layers": 4, "fusion": {"type": "groups", "size": 2}},
+        ({"mixer": "ln_lstm"}, {"mixer": "ln_lstm", "connection": UNPROJECTED}),
+        ({"mixer": "gru", "layers": 1, "connection": UNPROJECTED}, {}),
+        ({"mixer": "mhplstm", "layers": 2}, {}),
+        ({"mixer": "atr", "layers": 4, "fusion": {"type": "groups", "size": 2}}, {}),
     ],
 )
-@pytest.mark.parametrize("decoder", [{}, {"mixer": "ln_lstm", "connection": {**RNMT, "projection": False}}])
 def test_encoders(encoder: Mapping[str, object], decoder: Mapping[str, object]) -> None:
     """RNMT+ in the encoder, with a Transformer decoder (the hybrid) and with its own."""
     settings = {"embeddings": {"tie": "inputs"}, "encoder": {"connection": RNMT, **encoder}}

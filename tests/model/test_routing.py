@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any, cast
 
@@ -47,18 +46,6 @@ def test_squash_keeps_the_direction_and_bounds_the_length() -> None:
     x = torch.tensor([3.0, 4.0])
     torch.testing.assert_close(squash(x), 25 / 26 * x / 5)
     assert not squash(torch.zeros(2)).any()
-
-
-def test_dynamic_routing_number_by_number(votes: Tensor) -> None:
-    """Two iterations written out: equal shares, then shares that follow the agreement."""
-    first = [squash(votes[:, n].sum(0) / N) for n in range(N)]
-    agreement = [[float(votes[layer, n] @ first[n]) for n in range(N)] for layer in range(L)]
-    shares = [[math.exp(b) / sum(map(math.exp, row)) for b in row] for row in agreement]
-    second = [
-        squash(sum((shares[layer][n] * votes[layer, n] for layer in range(L)), torch.zeros(C)))
-        for n in range(N)
-    ]
-    torch.testing.assert_close(dynamic_routing(votes, 2), torch.stack(second))
 
 
 def m_step(votes: Tensor, weight: Tensor, beta_u: Tensor, beta_a: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -146,16 +146,6 @@ def written_out(connection: Any, options: Options, y: Tensor, f: Callable[[Tenso
     return y + (k1 + 2 * k2 + 2 * k3 + k4) / 6
 
 
-@pytest.mark.parametrize("order", [2, 3, 4])
-def test_order_of_evaluation(order: int) -> None:
-    """The sub-layers of a layer come again for each stage; only the last call completes the layer."""
-    calls = connection_of({"order": order, "combination": "fixed"}).calls
-    assert [(call.layer, call.kind) for call in calls] == [
-        (layer, kind) for layer in range(2) for _ in range(order) for kind in ENCODER
-    ]
-    assert [index for index, call in enumerate(calls) if call.closes] == [2 * order - 1, 4 * order - 1]
-
-
 @pytest.mark.parametrize(
     ("options", "more"),
     [

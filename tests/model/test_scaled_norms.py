@@ -73,16 +73,6 @@ def test_begins_or_ends_as_post_norm(name: object) -> None:
     assert torch.allclose(run(connection, sublayers, x), expected, atol=1e-6)
 
 
-def test_b2t_without_its_path_is_post_norm() -> None:
-    """The path goes from the input of a layer to its last norm: LN(z + F(z) + x)."""
-    connection = connection_of("b2t", layers=1)
-    first, second = nn.Linear(16, 16), nn.Linear(16, 16)
-    x = torch.randn(2, 3, 16)
-    z = functional.layer_norm(x + first(x), (16,), eps=1e-6)
-    expected = functional.layer_norm(z + second(z) + x, (16,), eps=1e-6)
-    assert torch.allclose(run(connection, [first, second], x), expected, atol=1e-5)
-
-
 @pytest.mark.parametrize(("layers", "start"), [(18, 0.1), (19, 1e-5), (24, 1e-5), (25, 1e-6)])
 def test_layer_scale_begins_by_depth(layers: int, start: float) -> None:
     """As in the paper, unless a number is given."""

@@ -78,13 +78,6 @@ def test_two_layers_written_out(form: str, gate: str, residual: str) -> None:
     assert torch.allclose(state[0], expected, atol=1e-4)
 
 
-def test_row_of_the_depth_lstm_paper() -> None:
-    """Xu et al. 2024, Table 6: 78.13M, 525,312 for each of 30 sub-layers over the Transformer Base."""
-    found = parameters("sdu")
-    assert found - parameters("pre_norm") == 30 * 525_312
-    assert f"{found / 1e6:.2f}" == "78.13"
-
-
 def test_units_in_the_lowest_layers_only() -> None:
     """Layers above are plain and hold no parameters of units."""
     assert parameters({"type": "sdu", "layers": 2}) - parameters("pre_norm") == 2 * 5 * 525_312

@@ -13,13 +13,11 @@ WIDE = {"d_model": 24, "heads": 3, "feed_forward": 40}
 @pytest.mark.parametrize(
     ("encoder", "decoder"),
     [
-        ({}, {}),
         ({"connection": "post_norm", "fusion": "transparent"}, {"fusion": {"type": "groups", "size": 1}}),
         ({"connection": "depth_lstm"}, {"connection": "depth_lstm", "aggregation": "dlcl"}),
         ({}, {"mixer": {"type": "merged_attention", "average_value": "own"}}),
         ({"connection": "collaboration"}, {"connection": "collaboration"}),
         ({}, {"mixer": "gru", "connection": "rnmt"}),
-        ({}, {"mixer": "mhplstm"}),
     ],
 )
 def test_a_wide_encoder_with_a_narrow_decoder(encoder, decoder):

@@ -13,7 +13,6 @@ from deepwire.ops.cross_entropy import (
     SmoothingForm,
     linear_cross_entropy,
     linear_log_prob,
-    smoothing_masses,
     without_ignored,
 )
 
@@ -53,7 +52,7 @@ def operands(
     factor=st.floats(-3, 3),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_value_and_gradients_equal_the_formula(
     tokens: int,
     size: int,
@@ -97,16 +96,6 @@ def test_weights_of_tokens(tokens: int, chunk: int, form: SmoothingForm, with_bi
     torch.testing.assert_close(
         torch.autograd.grad(found[0], learned), torch.autograd.grad(wanted[0], learned)
     )
-
-
-def test_a_weight_that_is_also_the_embedding_gets_both_gradients() -> None:
-    weight = torch.randn(9, 4, dtype=torch.float64, requires_grad=True)
-    ids, target = torch.randint(9, (5,)), torch.randint(9, (5,))
-    linear_cross_entropy(weight[ids].tanh(), weight, None, target, smoothing=0.1)[0].backward()
-    found = weight.grad
-    weight.grad = None
-    textbook(weight[ids].tanh(), weight, None, target, 0.1, "uniform_wrong")[0].backward()
-    torch.testing.assert_close(found, weight.grad)
 
 
 def test_without_gradients_the_values_are_the_same_and_no_gradient_is_computed() -> None:
@@ -207,14 +196,6 @@ def test_log_prob_of_each_target(tokens: int, chunk: int, with_bias: bool) -> No
     expected = torch.nn.functional.linear(hidden, weight, bias).log_softmax(-1)
     torch.testing.assert_close(found, expected.gather(1, target.unsqueeze(1)).squeeze(1).detach())
     assert not found.requires_grad
-
-
-@given(smoothing=st.floats(0, 0.99), form=st.sampled_from(FORMS), vocabulary=st.integers(1, 50_000))
-def test_masses_make_a_distribution(smoothing: float, form: SmoothingForm, vocabulary: int) -> None:
-    on_target, on_each = smoothing_masses(smoothing, form, vocabulary)
-    assert on_target + vocabulary * on_each == pytest.approx(1)
-    if form == "uniform_wrong" and vocabulary > 1:
-        assert on_target + on_each == pytest.approx(1 - smoothing)
 
 
 @pytest.mark.parametrize("left_out", [True, False])

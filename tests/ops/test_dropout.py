@@ -13,7 +13,7 @@ from deepwire.ops.dropout import Dropout, dropout
     probability=st.floats(0.001, 0.95),
     seed=st.integers(0, 2**31),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_each_number_is_zero_or_scaled_and_the_gradient_follows(
     shape: list[int], probability: float, seed: int
 ) -> None:

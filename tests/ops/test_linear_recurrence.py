@@ -29,7 +29,7 @@ def draw(length: int, shape: list[int], seed: int) -> tuple[Tensor, Tensor, Tens
 
 
 @given(length=lengths, shape=shapes, seed=st.integers(0, 2**31))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_recurrence_and_its_gradients_are_those_of_the_formula(
     length: int, shape: list[int], seed: int
 ) -> None:
@@ -44,7 +44,7 @@ def test_recurrence_and_its_gradients_are_those_of_the_formula(
 
 
 @given(length=lengths, shape=shapes, seed=st.integers(0, 2**31))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_sum_of_the_past_is_the_sum_of_what_came_before(length: int, shape: list[int], seed: int) -> None:
     x = draw(length, shape, seed)[1]
     found = sum_of_past(x)

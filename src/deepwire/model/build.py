@@ -25,7 +25,7 @@ from deepwire.model.mixers.mixer import Mixer
 from deepwire.model.recurrent_depth import RecurrentStack
 from deepwire.model.side_stack import LunaStack, MUDDStack, SideStack
 from deepwire.model.stack import Stack, StackParts
-from deepwire.model.stack_spec import Side, SocketSection, StackSpec, Sublayer
+from deepwire.model.stack_spec import SIDES, Side, SocketSection, StackSpec, Sublayer
 from deepwire.model.translation_model import TranslationModel
 
 PartT = TypeVar("PartT", bound=nn.Module)
@@ -78,7 +78,9 @@ def build_model(
     target_table = source_table if shared else TokenEmbedding(target_vocabulary, dim, pad_id)
     language = _language_embeddings(config, targets)
     source = _embedding(config, source_table, first, language["encoder"])
-    target = _embedding(config, target_table, specs["decoder"], language["decoder"], _read_as(config))
+    target = _embedding(config, target_table, specs["decoder"], language["decoder"])
+    # Whose vector a target begins with.
+    target.read_as = (BOS_ID, EOS_ID) if config.embeddings.start == "eos" else None
     head = _head(config, target_table, specs["decoder"], decoder, targets)
     model: TranslationModel
     target.zero_id = BOS_ID if config.embeddings.start == "zero" else None
@@ -88,7 +90,9 @@ def build_model(
         target.positions = source.positions  # one sequence has one table
         model = DecoderOnly(config, source, target, decoder, head, targets)
     else:
-        transform = _transform(config, targets, specs["decoder"].memory_width)
+        initial, transform = config.languages.transform, None
+        if targets and initial != "none":
+            transform = LanguageTransform(targets, specs["decoder"].memory_width, initial)
         model = EncoderDecoder(config, source, stacks["encoder"], target, decoder, head, targets, transform)
     initialize(model, config.initialization, config.base_width if config.parametrization else None)
     return model
@@ -168,19 +172,15 @@ def _stack(config: StackConfig, spec: StackSpec) -> Stack:
 def _language_embeddings(config: ModelConfig, languages: int) -> dict[Side, LanguageEmbedding | None]:
     """Language embeddings of either side; one for both where they share their matrix, as in Neutron."""
     wanted = config.languages.embedding
-    made: dict[Side, LanguageEmbedding | None] = {"encoder": None, "decoder": None}
-    if languages:
-        for side in made:
-            if wanted in (side, "both"):
-                made[side] = LanguageEmbedding(languages, config.size(side)[0])
+    made = {
+        side: LanguageEmbedding(languages, config.size(side)[0])
+        if languages and wanted in (side, "both")
+        else None
+        for side in SIDES
+    }
     if wanted == "both" and config.embeddings.tie in ("all", "inputs"):
         made["decoder"] = made["encoder"]
     return made
-
-
-def _transform(config: ModelConfig, languages: int, width: int) -> LanguageTransform | None:
-    wanted = config.languages.transform
-    return LanguageTransform(languages, width, wanted) if languages and wanted != "none" else None
 
 
 def _embedding(
@@ -188,7 +188,6 @@ def _embedding(
     table: TokenEmbedding,
     spec: StackSpec,
     language: LanguageEmbedding | None,
-    read_as: tuple[int, int] | None = None,
 ) -> Embedding:
     stack = config.stack(spec.side)
     scaled = config.embeddings.scale if stack.scale_embedding is None else stack.scale_embedding
@@ -198,23 +197,14 @@ def _embedding(
         scale=(spec.dim / spec.scaling.width) ** 0.5 if scaled else 1.0,
         norm=spec.norm() if config.embeddings.norm else None,
         dropout=config.dropout.embedding,
-        read_as=read_as,
         language=language,
         side=SideEmbedding(spec.dim) if config.embeddings.side else None,
     )
 
 
-def _read_as(config: ModelConfig) -> tuple[int, int] | None:
-    """Whose vector a target begins with, where that is not its own."""
-    return (BOS_ID, EOS_ID) if config.embeddings.start == "eos" else None
-
-
-_OF_LAYERS = ("mixers", "feed_forwards", "connection")
-
-
 def share_layers(encoder: Stack, decoder: Stack) -> None:
     """Give the decoder's mixers, feed-forward networks and connection the parameters of the encoder's."""
-    for part in _OF_LAYERS:
+    for part in ("mixers", "feed_forwards", "connection"):
         for name, parameter in [*encoder.get_submodule(part).named_parameters()]:
             holder, _, leaf = name.rpartition(".")
             module: nn.Module = decoder.get_submodule(part).get_submodule(holder)

@@ -231,7 +231,6 @@ class _CapturedStep:
     def replay(
         self, vectors: Tensor | None, tokens: Tensor, state: CudaGraphState
     ) -> tuple[Tensor, CudaGraphState]:
-        """Make the step for a state of its shape."""
         for fixed, present in zip(self._inputs, _tensors(state), strict=True):
             if fixed is not present:
                 fixed.copy_(present)
@@ -259,7 +258,6 @@ class _CapturedStep:
 
 
 def _tensors(state: DecoderState) -> list[Tensor]:
-    """All tensors of a state, always in the same order."""
     tensors: list[Tensor] = []
 
     def collect(tensor: Tensor) -> Tensor:

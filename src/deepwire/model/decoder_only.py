@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -56,14 +55,13 @@ class DecoderOnly(TranslationModel):
     def _decode(
         self, source: Tensor, languages: Tensor | None, read: Input, target: Input
     ) -> tuple[Tensor, ...]:
-        """See the base class."""
         whole, targets = self._whole(source, languages, read, target)
         return tuple(at_places(result, targets) for result in whole)
 
     def _predict(
         self, source: Tensor, languages: Tensor | None, read: Input, target: Input, output: Tensor
     ) -> list[tuple[tuple[Tensor, ...], Tensor]]:
-        """See the base class; in training with `source_loss` also the words of the source but the first."""
+        """In training with `source_loss` also the words of the source but the first."""
         whole, targets = self._whole(source, languages, read, target)
         predicted = [(tuple(at_places(result, targets) for result in whole), output)]
         if self.training and self.config.source_loss:
@@ -115,23 +113,10 @@ class DecoderOnly(TranslationModel):
         self, source: Tensor, *, languages: Tensor | None = None, prompt: Tensor | None = None
     ) -> DecoderState:
         """Read sources `[N, S]`, and prompts, in one pass; see the base class."""
-        languages = self._checked(languages, source)
-        if languages is not None:
-            languages = one_if_equal(languages)
+        languages = one_if_equal(self._checked(languages, source))
         sentences = source.size(0)
         prompt = source[:, :0] if prompt is None else prompt
         x, _ = self._embedded(source, languages, Input(source), Input(prompt))
         states = self.decoder.init_states(sentences, x[:, :1])
         state = DecoderState(Context(languages, index=CacheIndex(sentences)), states, sentences)
         return self._prefilled(x, self._lengths(source) + self._lengths(prompt), state)
-
-    def _with(self, stacks: Mapping[Side, Stack], head: OutputHead) -> Self:
-        model = type(self)(
-            self.config,
-            self.source_embedding,
-            self.target_embedding,
-            stacks["decoder"],
-            head,
-            self.languages,
-        )
-        return model.train(self.training)

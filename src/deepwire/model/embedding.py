@@ -130,15 +130,12 @@ class Sinusoids(Positions):
         table = self._table
         if table.size(0) < first + length or table.device != like.device:
             rows = max(256, 2 ** math.ceil(math.log2(first + length)))
-            table = self._table = self._make(rows).to(like.device)
+            table = self._table = self._vectors(torch.arange(rows, device="cpu")).to(like.device)
         return table[first : first + length].to(like.dtype)
 
-    def at(self, positions: Tensor, like: Tensor) -> Tensor | None:
+    def at(self, positions: Tensor, like: Tensor) -> Tensor:
         """See the base class."""
         return self._vectors(positions).to(like.dtype)
-
-    def _make(self, rows: int) -> Tensor:
-        return self._vectors(torch.arange(rows, device="cpu"))
 
     def _vectors(self, positions: Tensor) -> Tensor:
         """Vectors of positions `[n]`, computed in float64: `[n, d]` float32."""
@@ -235,14 +232,14 @@ class Embedding(nn.Module):
         scale: float,
         norm: nn.Module | None,
         dropout: float,
-        read_as: tuple[int, int] | None = None,
         language: LanguageEmbedding | None = None,
         side: SideEmbedding | None = None,
     ) -> None:
         super().__init__()
         self.table, self.positions, self.scale, self.norm = table, positions, scale, norm
-        self.read_as, self.language, self.side = read_as, language, side
+        self.language, self.side = language, side
         self.dropout = Dropout(dropout)
+        self.read_as: tuple[int, int] | None = None
         self.zero_id: int | None = None
 
     def forward(self, tokens: Tensor, languages: Tensor | None = None, cut: Tensor | None = None) -> Tensor:

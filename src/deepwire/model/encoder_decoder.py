@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self
 
 from torch import Tensor
 
@@ -82,7 +81,6 @@ class EncoderDecoder(TranslationModel):
     def _decode(
         self, source: Tensor, languages: Tensor | None, read: Input, target: Input
     ) -> tuple[Tensor, ...]:
-        """See the base class."""
         results, side, context = self._encode(source, languages, read)
         memory = self.decoder.project_memory(results, context, side)
         embedded = self.target_embedding(target.tokens, languages, target.cut)
@@ -93,9 +91,7 @@ class EncoderDecoder(TranslationModel):
         self, source: Tensor, *, languages: Tensor | None = None, prompt: Tensor | None = None
     ) -> DecoderState:
         """Encode `[N, S]` once, and read the prompts in one pass; see the base class."""
-        languages = self._checked(languages, source)
-        if languages is not None:
-            languages = one_if_equal(languages)
+        languages = one_if_equal(self._checked(languages, source))
         return self._with_prompt(self.start_from(*self._encode(source, languages)), prompt)
 
     def start_from(self, results: tuple[Tensor, ...], side: SideState, context: Context) -> DecoderState:
@@ -106,16 +102,3 @@ class EncoderDecoder(TranslationModel):
         like = results[0].new_empty(sentences, 1, self.config.size("decoder")[0])
         context = Context(context.languages, memory=memory, index=CacheIndex(sentences))
         return DecoderState(context, self.decoder.init_states(sentences, like), sentences)
-
-    def _with(self, stacks: Mapping[Side, Stack], head: OutputHead) -> Self:
-        model = type(self)(
-            self.config,
-            self.source_embedding,
-            stacks["encoder"],
-            self.target_embedding,
-            stacks["decoder"],
-            head,
-            self.languages,
-            self.transform,
-        )
-        return model.train(self.training)

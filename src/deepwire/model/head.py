@@ -151,7 +151,7 @@ class OutputHead(nn.Module):
     ) -> LossSums:
         """Loss of two forward passes: results `[2 B, T, d]`, first pass first, against targets `[B, T]`.
 
-        `pair` is `linear_r_drop` or `linear_sim_cut` with its constants; `languages` are `[2 B]`.
+        `pair` is `linear_r_drop` or `linear_sim_cut` with its weight; `languages` are `[2 B]`.
         """
         real = targets != self.table.pad_id
         psi = self._fusion_weights(languages)
@@ -181,7 +181,7 @@ class OutputHead(nn.Module):
     def log_probs(self, results: Sequence[Tensor], languages: Tensor | None = None) -> Tensor:
         """Log-probabilities `[B, ..., V]`, in float32 or wider, of results `[B, ..., d]`."""
         log_probs = [_log_softmax(self.logits(result, languages)) for result in results]
-        return self._mix(log_probs, self._log_fusion_weights(languages))
+        return self._mix(log_probs, self._fusion[0].log_weights(languages))
 
     def logits(self, result: Tensor, languages: Tensor | None = None) -> Tensor:
         """Logits `[B, ..., V]` of one result `[B, ..., d]`, of the selected tokens only if there are any."""
@@ -195,7 +195,7 @@ class OutputHead(nn.Module):
         real = targets != self.table.pad_id
         tokens = targets[real]
         log_probs = [self._target_log_probs(result, languages, real, tokens) for result in results]
-        weights = self._log_fusion_weights(languages)
+        weights = self._fusion[0].log_weights(languages)
         if weights is not None and weights.dim() == 2:
             weights = weights.unsqueeze(2).expand(-1, *targets.shape)[:, real]
         scores = torch.zeros(targets.shape, dtype=torch.float32, device=targets.device)
@@ -226,7 +226,6 @@ class OutputHead(nn.Module):
         return None, self.bias
 
     def _projection(self) -> Projection:
-        """The projection to all tokens."""
         shared, biases = self._biases()
         return Projection(self.packed or _linear(self.table.weight, shared), biases)
 
@@ -253,13 +252,9 @@ class OutputHead(nn.Module):
         ]
         return torch.cat(log_probs)
 
-    def _log_fusion_weights(self, languages: Tensor | None) -> Tensor | None:
-        """log psi of the G results, `[G]`, or `[G, B]` by row; None for one result."""
-        return self._fusion[0].log_weights(languages)
-
     def _fusion_weights(self, languages: Tensor | None) -> Tensor | None:
-        """psi, of the same shape."""
-        weights = self._log_fusion_weights(languages)
+        """psi of the G results, `[G]`, or `[G, B]` by row; None for one result."""
+        weights = self._fusion[0].log_weights(languages)
         return None if weights is None else weights.exp()
 
     def _mix(self, log_probs: Sequence[Tensor], weights: Tensor | None) -> Tensor:

@@ -379,7 +379,6 @@ def _part(module: nn.Linear) -> int:
 
 
 def _uniform(tensor: Tensor, bound: float) -> None:
-    """Draw uniformly from [-bound, bound]."""
     nn.init.uniform_(tensor, -bound, bound)
 
 
@@ -389,7 +388,6 @@ def _glorot_bound(inputs: int, outputs: int) -> float:
 
 
 def _zero_bias(module: nn.Linear) -> None:
-    """Set the bias to zero, where there is one."""
     if module.bias is not None:
         nn.init.zeros_(module.bias)
 

@@ -111,43 +111,6 @@ def of_sublayers(values: Tensor, *, key: str, title: str) -> DepthWeights:
     )
 
 
-def composite_norms(mixes: Sequence[Tensor]) -> Tensor:
-    """How much mixes C_k of n lanes can enlarge, from each of them to the last, `[2, K]`.
-
-    Of the product of C_k to C_K: the largest sum of sizes over the lanes of a row, which bounds what goes up,
-    and of a column, which bounds gradients (as DeepSeek 2025, mHC, measure it). Both are 1 where every mix is
-    doubly stochastic.
-
-    Args:
-        mixes: K of them, `[n, n, ...]`: row j says what of the old lanes the new lane j has. Means are taken
-            over what follows.
-    """
-    product = torch.eye(mixes[0].size(0), dtype=mixes[0].dtype, device=mixes[0].device)
-    product = product.view(*product.shape, *(1,) * (mixes[0].dim() - 2))
-    norms = []
-    for mix in reversed(mixes):
-        product = torch.einsum("ij...,jk...->ik...", product, mix)
-        sizes = product.abs()
-        norms.append(torch.stack([sizes.sum(axis).amax(0).mean() for axis in (1, 0)]))
-    return torch.stack(norms[::-1], 1)
-
-
-def of_composite_mixes(
-    norms: Tensor, *, key: str = "composite-mix", title: str = "Norms of the mix of lanes"
-) -> DepthWeights:
-    """The norms `[2, K]` of `composite_norms`."""
-    return DepthWeights(
-        key=key,
-        title=f"{title} from a sub-layer to the end of the stack",
-        values=norms,
-        rows=("largest row: what goes up", "largest column: gradients"),
-        columns=tuple(str(number) for number in range(1, norms.size(1) + 1)),
-        row_axis="norm",
-        column_axis="from sub-layer",
-        value="norm",
-    )
-
-
 def layer_names(count: int, *, embedding: bool = False) -> tuple[str, ...]:
     """Names of the layers from 1, the embedding as 0 in front of them."""
     return tuple(str(layer) for layer in range(0 if embedding else 1, count + 1))

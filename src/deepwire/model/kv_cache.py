@@ -142,25 +142,17 @@ class CacheIndex:
             return slice(self.used - self.width * max(self.length, 1), self.used)
         return self.graph_step.slots
 
-    def require_ancestry(self) -> BeamAncestry:
-        """The ancestry of a decoder with a key/value cache.
-
-        Raises:
-            ValueError: Nothing has been read yet, or this decoder has no key/value cache.
-        """
-        if self.ancestry is None:
-            raise ValueError("the key/value cache has no slots yet")
-        return self.ancestry
-
     @property
     def bias(self) -> Tensor:
         """Bias of attention for the scores of all slots, `[groups, 1, width, capacity]`."""
-        return self.require_ancestry().mask
+        assert self.ancestry is not None
+        return self.ancestry.mask
 
     @property
     def distance(self) -> Tensor:
         """Position of each slot minus that of the rows, `[groups, 1, 1, capacity]`; empty slots: anything."""
-        return (self.require_ancestry().positions - self.current_position)[:, None, None]
+        assert self.ancestry is not None
+        return (self.ancestry.positions - self.current_position)[:, None, None]
 
     def store(self, cache: KeyValueCache, keys: Tensor, values: Tensor) -> KeyValueCache:
         """The cache with keys and values of the rows at this position, `[groups, H, width, h]`.
@@ -207,7 +199,8 @@ class CacheIndex:
 
     def expand(self, width: int) -> CacheIndex:
         """Each row becomes `width` rows of its group, which share its slots."""
-        mask, positions, _ = self.require_ancestry()
+        assert self.ancestry is not None
+        mask, positions, _ = self.ancestry
         width *= self.width
         own_mask = mask.new_full((width, width), lowest(mask.dtype)).fill_diagonal_(0.0)
         mask = mask.repeat_interleave(width // self.width, 2)
@@ -280,7 +273,8 @@ class CacheIndex:
 
     def _gathered(self, slots: Tensor) -> CacheIndex:
         """Slot `slots[g, i]` of group g becomes slot i, and all others are dropped."""
-        mask, positions, own_mask = self.require_ancestry()
+        assert self.ancestry is not None
+        mask, positions, own_mask = self.ancestry
         count = slots.size(1)
         index, rest = slots[:, None, None].expand(-1, 1, self.width, -1), (0, self.capacity - count)
         ancestry = BeamAncestry(

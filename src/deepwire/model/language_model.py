@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self
 
 from torch import Tensor
 
@@ -47,7 +46,6 @@ class LanguageModel(TranslationModel):
     def _decode(
         self, source: Tensor, languages: Tensor | None, read: Input, target: Input
     ) -> tuple[Tensor, ...]:
-        """See the base class."""
         output: StackOutput = self.decoder(
             self.target_embedding(target.tokens, languages, target.cut), Context(languages)
         )
@@ -62,10 +60,6 @@ class LanguageModel(TranslationModel):
         states = self.decoder.init_states(sentences, like)
         state = DecoderState(Context(index=CacheIndex(sentences)), states, sentences)
         return self._with_prompt(state, prompt)
-
-    def _with(self, stacks: Mapping[Side, Stack], head: OutputHead) -> Self:
-        model = type(self)(self.config, self.target_embedding, stacks["decoder"], head)
-        return model.train(self.training)
 
     def parameter_groups(self) -> dict[str, int]:
         """See the base class; there is one embedding."""

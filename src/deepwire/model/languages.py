@@ -100,8 +100,8 @@ class LanguageTransform(nn.Module):
         return torch.cat(mapped).index_select(0, order.argsort())
 
 
-def one_if_equal(languages: Tensor) -> Tensor:
+def one_if_equal(languages: Tensor | None) -> Tensor | None:
     """The languages of rows `[B]` as `[1]` where they are all the same, which is cheaper to compute with."""
-    if languages.size(0) < 2 or not bool((languages == languages[0]).all()):
+    if languages is None or languages.size(0) < 2 or not bool((languages == languages[0]).all()):
         return languages
     return languages[:1]

@@ -201,10 +201,6 @@ class LanguageNorm(nn.Module):
         """Normalise `[B, ..., d]` whose rows have the target languages of the context."""
         return norm_by_language(x, (self.dim,), self.weight, self.bias, self.eps, context.languages)
 
-    def extra_repr(self) -> str:
-        """Show the measures when printed."""
-        return f"languages={self.weight.size(0)}, dim={self.dim}"
-
 
 class LanguageRMSNorm(nn.Module):
     """RMS norm with the gain of the target language of each row: `weight` `[L, d]`, which begins at 1."""
@@ -221,10 +217,6 @@ class LanguageRMSNorm(nn.Module):
             return rms_norm(x, gain[0], self.eps)
         normal = functional.rms_norm(x, gain.shape[1:], None, self.eps)
         return normal * gain.view(gain.size(0), *(1,) * (x.dim() - 2), gain.size(1))
-
-    def extra_repr(self) -> str:
-        """Show the measures when printed."""
-        return f"languages={self.weight.size(0)}, dim={self.weight.size(1)}"
 
 
 def of_languages(table: Tensor, languages: Tensor | None) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from copy import copy
 from functools import partial
 from typing import Self
 
@@ -17,7 +18,7 @@ from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import Embedding
 from deepwire.model.head import LossSums, OutputHead
 from deepwire.model.languages import LanguageTransform
-from deepwire.model.perturbation import Input, Perturbation, SimCutConfig
+from deepwire.model.perturbation import Input, Perturbation
 from deepwire.model.stack import Stack, StackOutput
 from deepwire.model.stack_spec import Side
 from deepwire.ops.cross_entropy import SmoothingForm
@@ -74,10 +75,6 @@ class TranslationModel(nn.Module, ABC):
         self, source: Tensor, languages: Tensor | None, read: Input, target: Input
     ) -> tuple[Tensor, ...]:
         """Results `[B, T, d]` of sources `[B, S]`, where `read` and `target` are what the embeddings see."""
-
-    @abstractmethod
-    def _with(self, stacks: Mapping[Side, Stack], head: OutputHead) -> Self:
-        """The model with these stacks and this head; everything else, with its parameters, is shared."""
 
     @property
     def source_vocabulary(self) -> int:
@@ -172,7 +169,10 @@ class TranslationModel(nn.Module, ABC):
         sim_cut = perturbation.sim_cut if perturbation is not None else None
         if r_drop and sim_cut is not None:
             raise ValueError("R-Drop and SimCut exclude each other: both say what a second pass is for")
-        if r_drop or sim_cut is not None:
+        pair = partial(linear_r_drop, alpha=r_drop) if r_drop else None
+        if sim_cut is not None:
+            pair = partial(linear_sim_cut, alpha=sim_cut.alpha)
+        if pair is not None:
             source, target_input = source.repeat(2, 1), target_input.repeat(2, 1)
             if languages is not None and languages.size(0) > 1:
                 languages = languages.repeat(2)
@@ -180,34 +180,15 @@ class TranslationModel(nn.Module, ABC):
         if perturbation is not None:
             read, target = perturbation.draw(source, target_input)
         languages = self._checked(languages, source)
-        loss = partial(self._loss_of, smoothing=label_smoothing, form=form, r_drop=r_drop, sim_cut=sim_cut)
         first, *others = (
-            loss(results, output, languages=languages)
+            self.head.loss(results, output, label_smoothing, form, languages)
+            if pair is None
+            else self.head.pair_loss(results, output, label_smoothing, form, pair, languages)
             for results, output in self._predict(source, languages, read, target, target_output)
         )
         smoothed = sum((other.smoothed for other in others), first.smoothed)
         # Not `_replace`: torch.compile of torch 2.11 fails on it.
         return LossSums(smoothed, first.nll, first.tokens, first.divergence)
-
-    def _loss_of(
-        self,
-        results: tuple[Tensor, ...],
-        output: Tensor,
-        *,
-        smoothing: float,
-        form: SmoothingForm,
-        r_drop: float,
-        sim_cut: SimCutConfig | None,
-        languages: Tensor | None,
-    ) -> LossSums:
-        """The loss of results that are to predict tokens `[B, T]`; two passes with R-Drop or SimCut."""
-        if r_drop:
-            pair = partial(linear_r_drop, alpha=r_drop)
-            return self.head.pair_loss(results, output, smoothing, form, pair, languages)
-        if sim_cut is not None:
-            cut = partial(linear_sim_cut, alpha=sim_cut.alpha)
-            return self.head.pair_loss(results, output, smoothing, form, cut, languages)
-        return self.head.loss(results, output, smoothing, form, languages)
 
     # Wrappers that call the model itself, such as those for several processes, reach the loss.
     forward = loss
@@ -352,7 +333,7 @@ class TranslationModel(nn.Module, ABC):
         With `allowed` `[L, k]` each row has those of its target language alone, and `start` wants the
         languages. It shares all else with this one; loss and `score` stay those of all tokens.
         """
-        return self._with(self.stacks(), self.head.select(tokens, allowed))
+        return self._with({"head": self.head.select(tokens, allowed)})
 
     def with_stacks(self, *, encoder: Stack | None = None, decoder: Stack | None = None) -> Self:
         """The model with another encoder or decoder; everything else, with its parameters, is shared.
@@ -360,11 +341,18 @@ class TranslationModel(nn.Module, ABC):
         Raises:
             ModelError: An encoder for a model that has none.
         """
-        stacks: dict[Side, Stack] = {**self.stacks(), "decoder": decoder or self.decoder}
+        parts: dict[str, nn.Module] = {}
         if encoder is not None:
             self.stack("encoder")
-            stacks["encoder"] = encoder
-        return self._with(stacks, self.head.with_fusion(stacks["decoder"].fusion))
+            parts["encoder"] = encoder
+        if decoder is not None:
+            parts |= {"decoder": decoder, "head": self.head.with_fusion(decoder.fusion)}
+        return self._with(parts)
+
+    def _with(self, parts: Mapping[str, nn.Module]) -> Self:
+        other = copy(self)
+        other._modules = {**self._modules, **parts}  # otherwise both would have one dictionary of parts
+        return other
 
     def parameter_groups(self) -> dict[str, int]:
         """Number of parameters of each part; what several parts share counts in the first."""

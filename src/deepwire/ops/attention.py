@@ -73,7 +73,8 @@ def attention(
     if torch.compiler.is_compiling():
         k, v = _repeated(k, q.size(1)), _repeated(v, q.size(1))
     if _prefers_plain(q, k, dropout):
-        return _plain(q, k, v, bias, causal, dropout)
+        weights = attention_weights(q, k, bias=bias, causal=causal, dropout=dropout, finite=True)
+        return head_product(weights, v)
     return _fused(q, k, v, bias, causal, dropout)
 
 
@@ -86,7 +87,13 @@ def attention_weights(
     """
     if bias is not None and not (finite and bias.dtype == q.dtype):
         bias = finite_bias(bias, q.dtype)
-    return _weights(q, k, bias, causal, dropout)
+    # Scaling the queries touches T x h numbers, scaling the scores would touch T x S. Keys that lie in some
+    # other order are copied for the product: row by row here, and not number by number there.
+    scores = head_product(q * q.size(-1) ** -0.5, k.contiguous().transpose(-2, -1))
+    mask = _merged_bias(bias, causal, q, k)
+    if mask is not None:
+        scores += mask
+    return drop(functional.softmax(scores, dim=-1), dropout, training=True)
 
 
 def head_product(a: Tensor, b: Tensor) -> Tensor:
@@ -124,12 +131,6 @@ def finite_bias(bias: Tensor, dtype: torch.dtype) -> Tensor:
     return bias.to(dtype).clamp(min=lowest(dtype))
 
 
-def causal_bias(queries: int, keys: int, *, like: Tensor) -> Tensor:
-    """Return the bias `[queries, keys]` that hides the future: 0 where a key may be seen, else -inf."""
-    hidden = torch.full((queries, keys), float("-inf"), dtype=like.dtype, device=like.device)
-    return hidden.triu_(keys - queries + 1)
-
-
 def _prefers_plain(q: Tensor, k: Tensor, dropout: float) -> bool:
     if q.device.type != "cpu":
         return False
@@ -139,20 +140,6 @@ def _prefers_plain(q: Tensor, k: Tensor, dropout: float) -> bool:
         return q.size(-2) * k.size(-2) <= PLAIN_SCORES
     onednn = q.dtype == torch.bfloat16 or torch.get_float32_matmul_precision() != "highest"
     return onednn and q.shape[:-1].numel() * k.size(-2) in ONEDNN_SCORES
-
-
-def _plain(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:
-    return head_product(_weights(q, k, bias, causal, dropout), v)
-
-
-def _weights(q: Tensor, k: Tensor, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:
-    # Scaling the queries touches T x h numbers, scaling the scores would touch T x S. Keys that lie in some
-    # other order are copied for the product: row by row here, and not number by number there.
-    scores = head_product(q * q.size(-1) ** -0.5, k.contiguous().transpose(-2, -1))
-    mask = _merged_bias(bias, causal, q, k)
-    if mask is not None:
-        scores += mask
-    return drop(functional.softmax(scores, dim=-1), dropout, training=True)
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:
@@ -186,8 +173,10 @@ def _kernel(
 
 
 def _merged_bias(bias: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> Tensor | None:
-    """Return one finite bias for both masks; one of them is there."""
-    if not causal or q.size(-2) == 1:
+    """One finite bias for both masks, that of a causal order being 0 where a key may be seen."""
+    queries, keys = q.size(-2), k.size(-2)
+    if not causal or queries == 1:
         return bias
-    future = finite_bias(causal_bias(q.size(-2), k.size(-2), like=q), q.dtype)
+    future = torch.full((queries, keys), lowest(q.dtype), dtype=q.dtype, device=q.device)
+    future.triu_(keys - queries + 1)
     return future if bias is None else bias + future

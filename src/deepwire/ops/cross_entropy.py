@@ -55,11 +55,6 @@ def scaled(gradients: Sequence[Tensor | None], grad: Tensor) -> tuple[Tensor | N
     return tuple(None if kept is None else kept * grad.to(kept.dtype) for kept in gradients)
 
 
-def in_whole_rows(rows: Tensor) -> Tensor:
-    """`[N, d]` with zeros below, as many rows as whole steps of `ROWS` need."""
-    return functional.pad(rows, (0, 0, 0, -rows.size(0) % ROWS))
-
-
 def sum_of_rows(x: Tensor, wide: torch.dtype) -> Tensor:
     """`[N, V]` added up to `[V]`, in the type `wide` or, like the weights' gradient, rounded to that of x."""
     if x.dtype == wide or x.device.type != "cpu":
@@ -192,7 +187,6 @@ class _LinearCrossEntropy(torch.autograd.Function):
         cast: torch.dtype,
         learns: list[bool],
     ) -> tuple[Tensor, Tensor]:
-        """Return (smoothed sum, nll sum); shapes as in `linear_cross_entropy`."""
         smoothed, nll, *gradients = _loss_and_gradients(
             hidden, weight, bias, weights, target, on_target, on_each, ignore, chunk, cast, learns
         )
@@ -203,7 +197,6 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: LossContext, grad: Tensor, _nll_grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Scale the gradients by the one that arrives for the smoothed sum."""
         return (*scaled(ctx.saved_tensors, grad), *(None,) * 7)
 
 
@@ -219,7 +212,7 @@ def _loss_and_gradients(
     chunk: int,
     cast: torch.dtype,
     learns: list[bool],
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+) -> tuple[Tensor, Tensor, *tuple[Tensor | None, ...]]:
     """Return (smoothed sum, nll sum) and the gradients of hidden, weight, bias and weights that learn."""
     real = None if ignore is None else (target != ignore).nonzero().squeeze(1)
     rows = hidden if real is None else hidden.index_select(0, real)
@@ -230,18 +223,19 @@ def _loss_and_gradients(
         for start in range(0, rows.size(0), chunk):
             work.add(start, min(start + chunk, rows.size(0)), ids, on_target)
         smoothed = work.finish(on_target, on_each)
-    hidden_grad, weight_grad, bias_grad, weights_grad = work.gradients()
-    if real is not None:
-        hidden_grad = _spread(hidden_grad, hidden, real)
-        weights_grad = _spread(weights_grad, weights, real)
-    return smoothed, work.nll, hidden_grad, weight_grad, bias_grad, weights_grad
-
-
-def _spread(gradients: Tensor | None, owner: Tensor | None, real: Tensor) -> Tensor | None:
-    """The gradients of some tokens at their places among all, 0 elsewhere."""
-    if gradients is None or owner is None:
-        return None
-    return torch.zeros_like(owner).index_copy_(0, real, gradients)
+    gradients: list[Tensor | None] = []
+    for owner, gradient in (
+        (hidden, work.hidden_grad),
+        (weight, work.weight_grad),
+        (bias, work.bias_grad),
+        (weights, work.weights_grad),
+    ):
+        if owner is not None and gradient is not None:
+            gradient = gradient.to(owner.dtype)
+            if real is not None and (owner is hidden or owner is weights):  # 0 at other tokens
+                gradient = torch.zeros_like(owner).index_copy_(0, real, gradient)
+        gradients.append(gradient)
+    return smoothed, work.nll, *gradients
 
 
 @torch.library.custom_op("deepwire::linear_cross_entropy", mutates_args=())
@@ -312,9 +306,11 @@ class _ChunkSums:
         chunk: int,
     ) -> None:
         self.cast, self.wide = cast, autocast_types(hidden)[1]
-        self.hidden, self.weight, self.bias, self.weights = hidden, weight, bias, weights
+        self.hidden, self.weight, self.bias = hidden, weight, bias
         self.counts = None if weights is None else weights.detach().to(self.wide)
-        self.rows, self.matrix = in_whole_rows(hidden.to(self.cast)), weight.to(self.cast)
+        rows = hidden.to(self.cast)
+        # Zeros behind the last token fill a whole number of steps.
+        self.rows, self.matrix = functional.pad(rows, (0, 0, 0, -len(rows) % ROWS)), weight.to(self.cast)
         self.nll = hidden.new_zeros((), dtype=self.wide)
         self.target_logits = hidden.new_zeros((), dtype=self.wide)
         self.hidden_grad = torch.empty_like(hidden) if needs[0] else None
@@ -397,16 +393,6 @@ class _ChunkSums:
             self.bias_grad.sub_(on_each * tokens)
         # logsumexp summed over tokens is nll + target logits.
         return self.nll + (1 - on_target) * self.target_logits - on_each * all_logits
-
-    def gradients(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-        """Return those of hidden, weight, bias and weights in the types of their owners."""
-        gradients = (self.hidden_grad, self.weight_grad, self.bias_grad, self.weights_grad)
-        owners = (self.hidden, self.weight, self.bias, self.weights)
-        kept = [
-            None if grad is None or owner is None else grad.to(owner.dtype)
-            for grad, owner in zip(gradients, owners, strict=True)
-        ]
-        return kept[0], kept[1], kept[2], kept[3]
 
 
 def _logits(rows: Tensor, matrix: Tensor, bias: Tensor | None, out: Tensor | None = None) -> Tensor:

@@ -59,8 +59,6 @@ class Dropout(nn.Module):
 
 
 class _Context(FunctionCtx):
-    """The context between forward and backward pass."""
-
     saved_tensors: tuple[Tensor, ...]
     scale: float
 
@@ -70,7 +68,6 @@ class _CpuDropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: _Context, x: Tensor, probability: float) -> Tensor:
-        """Return `x` with elements dropped."""
         threshold = round(probability * _LEVELS)
         kept = _random_bits(x.numel()) >= threshold
         mask = torch.from_numpy(kept.view(np.uint8)).view(x.shape)
@@ -82,7 +79,6 @@ class _CpuDropout(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor, None]:
-        """Drop the same elements of the gradient."""
         (mask,) = ctx.saved_tensors
         return _masked(grad, mask, ctx.scale), None
 

@@ -67,8 +67,6 @@ def sum_of_past(x: Tensor) -> Tensor:
 
 
 class _Context(FunctionCtx):
-    """The context between forward and backward pass."""
-
     saved_tensors: tuple[Tensor, ...]
 
 
@@ -77,7 +75,6 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: _Context, forget: Tensor, update: Tensor, initial: Tensor) -> Tensor:
-        """All cells."""
         run = _compiled_recur if torch.compiler.is_compiling() else _recur
         cells = run(forget, update, initial)
         ctx.save_for_backward(forget, initial, cells)
@@ -85,7 +82,6 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of forget, update and initial."""
         run = _compiled_recur_back if torch.compiler.is_compiling() else _recur_back
         forget_grad, update_grad, initial_grad = run(grad, *ctx.saved_tensors)
         return forget_grad, update_grad, initial_grad
@@ -96,13 +92,11 @@ class _SumOfPast(torch.autograd.Function):
 
     @staticmethod
     def forward(_ctx: _Context, x: Tensor) -> Tensor:
-        """The sum before each position."""
         run = _compiled_sum if torch.compiler.is_compiling() else _sum
         return run(x, False)
 
     @staticmethod
     def backward(_ctx: _Context, grad: Tensor) -> Tensor:
-        """The sum after each position."""
         run = _compiled_sum if torch.compiler.is_compiling() else _sum
         return run(grad, True)
 

@@ -54,10 +54,6 @@ class PackedLinear(nn.Module, ABC):
     def forward(self, x: Tensor) -> Tensor:
         """Map `[..., inputs]` to `[..., outputs]`."""
 
-    def extra_repr(self) -> str:
-        """Show the measures when printed."""
-        return f"inputs={self.inputs}, outputs={self.outputs}"
-
 
 class PlainLinear(PackedLinear):
     """The product of `nn.Linear`, in the type of the weights; as (W x^T)^T where a CPU is given few rows."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -98,22 +98,8 @@ def sim_cut(terms: Terms) -> Tensor:
     return torch.stack([smoothed + terms.alpha * divergence, nll, divergence])
 
 
-class PairLoss(Protocol):
-    """`linear_pair_loss` with a formula and its constants."""
-
-    def __call__(
-        self,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        target: Tensor,
-        /,
-        *,
-        smoothing: float,
-        form: SmoothingForm,
-        weights: Tensor | None,
-    ) -> PairSums:
-        """Sum the loss of two passes."""
+PairLoss = Callable[..., PairSums]
+"""`linear_pair_loss` with a formula and its weight."""
 
 
 class _Constants(NamedTuple):
@@ -187,7 +173,6 @@ class _LossOfPairs(torch.autograd.Function):
         constants: _Constants,
         needs: list[bool],
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return (loss, nll, divergence); shapes as in `linear_pair_loss`."""
         wide = autocast_types(hidden)[1]
         sums = torch.zeros(3, dtype=wide, device=hidden.device)
         inputs = (hidden, weight, bias, weights)
@@ -221,7 +206,6 @@ class _LossOfPairs(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: LossContext, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        """Scale the gradients by the one that arrives for the loss."""
         return (*scaled(ctx.saved_tensors, grad), None, None, None)
 
 
@@ -234,20 +218,16 @@ def _chunk(
             None if x is None else x.detach().requires_grad_(needed)
             for x, needed in zip(inputs, needs, strict=True)
         ]
-        sums = _sums(leaves, target, constants)
+        hidden, weight, bias, weights = leaves
+        assert hidden is not None
+        assert weight is not None
+        logits = hidden @ weight.t()
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if bias is not None:
+            logits = logits + bias
+        on_target, on_each, alpha, *_ = constants
+        terms = Terms(logits.log_softmax(-1), target, on_target, on_each, alpha, weights)
+        sums = constants.formula(terms)
         learning = [x for x in leaves if x is not None and x.requires_grad]
         remaining = iter(torch.autograd.grad(sums[0], learning) if learning else ())
     return sums.detach(), [next(remaining) if x is not None and x.requires_grad else None for x in leaves]
-
-
-def _sums(inputs: list[Tensor | None], target: Tensor, constants: _Constants) -> Tensor:
-    hidden, weight, bias, weights = inputs
-    if hidden is None or weight is None:
-        raise ValueError("hidden and weight are needed")
-    logits = hidden @ weight.t()
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if bias is not None:
-        logits = logits + bias
-    log_probs = logits.log_softmax(-1)
-    on_target, on_each, alpha, *_ = constants
-    return constants.formula(Terms(log_probs, target, on_target, on_each, alpha, weights))

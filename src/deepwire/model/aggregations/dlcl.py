@@ -80,7 +80,6 @@ class DLCLConfig(AggregationSection):
         return DLCL(self, spec, self._count(spec))
 
     def _count(self, spec: StackSpec) -> int:
-        """Weights of a pair of layers."""
         if isinstance(self.weights, int):
             return self.weights
         return 1 if self.weights == "scalar" else spec.dim

@@ -22,7 +22,6 @@ from deepwire.model.fusions.blocks import block_size
 from deepwire.model.introspection import GateProbe, Place
 from deepwire.model.layers import Linear
 from deepwire.model.stack_spec import StackSpec
-from deepwire.ops.dropout import Dropout
 
 
 class CollaborationConfig(ConnectionSection):
@@ -56,7 +55,7 @@ class CollaborationConfig(ConnectionSection):
     def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
         if spec.side == "encoder":
-            return EncoderCollaboration(self, spec)
+            return EncoderCollaboration(spec)
         return PreNorm(PreNormConfig(), spec)  # whose cross-attention reads block and summary
 
     def cross_attention(self, spec: StackSpec) -> CrossAttention:
@@ -113,7 +112,7 @@ class DepthGRU(nn.Module):
         return following
 
 
-class EncoderCollaboration(Connection):
+class EncoderCollaboration(PreNorm):
     """Encoder layers read the summary h of the blocks below through an attention beside their mixer.
 
     With h_0 the embedding and h_k = GRU(output of block k, h_{k-1}), the layers of block k + 1 compute
@@ -123,27 +122,20 @@ class EncoderCollaboration(Connection):
     The state is (stream, h, LN_k(h_k)), the result stream and h side by side, `[B, S, 2 d]`.
     """
 
-    def __init__(self, config: CollaborationConfig, spec: StackSpec) -> None:
-        super().__init__(config.calls(spec))
+    def __init__(self, spec: StackSpec) -> None:
+        super().__init__(PreNormConfig(final_norm=False), spec)
         self.block = block_size(spec)
         layers = range(spec.layers)
-        self.norms = nn.ModuleList(spec.norm() for _ in self.calls)
         self.summary = DepthGRU(spec.dim)
         self.summary_norms = nn.ModuleList(spec.norm() for _ in layers[:: self.block])
         self.context_norms = nn.ModuleList(spec.norm() for _ in layers)
         cross_spec = replace(spec, memory_width=spec.dim)  # they read the summary
         self.contexts = nn.ModuleList(CrossAttention(cross_spec) for _ in layers)
         self.gates = nn.ModuleList(Gate(spec.dim) for _ in layers)
-        self.dropout = Dropout(spec.dropout.sublayer)
 
     def start(self, x: Tensor, context: Context) -> DepthState:
         """Stream and summary begin with the embedding."""
         return (x, x, self.summary_norms[0](x, context))
-
-    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
-        """The normalised stream."""
-        read: Tensor = self.norms[index](state[0], context)
-        return read
 
     def write(
         self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context

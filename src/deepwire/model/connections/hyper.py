@@ -31,23 +31,18 @@ class HyperConfig(LanesSection):
 
     def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return Hyper(self, spec, self.lanes)
+        return Lanes(self, spec, self.lanes)
 
-
-class Hyper(Lanes):
-    """Lanes with the weights of `HyperWeights` (Zhu et al. 2025, Eq. 1 to 14).
-
-    It begins as pre-norm: every lane is the residual stream, and each sub-layer reads one of them.
-    """
-
-    def weights_of(self, config: LanesSection, spec: StackSpec, lane: int) -> LaneWeights:
+    def weights_of(self, spec: StackSpec, lane: int) -> LaneWeights:
         """The weights of a sub-layer that begins with this lane."""
-        assert isinstance(config, HyperConfig)
-        return HyperWeights(spec.dim, self.lanes, lane, dynamic=config.dynamic)
+        return HyperWeights(spec.dim, self.lanes, lane, dynamic=self.dynamic)
 
 
 class HyperWeights(LaneWeights):
     """a, C and b of one sub-layer: parameters, and where dynamic, s tanh(LN(H_i) W) beside each.
+
+    Zhu et al. 2025, Eq. 1 to 14. They begin as pre-norm: every lane is the residual stream, and each
+    sub-layer reads one of them.
 
     Attributes:
         read: a `[n]`, 1 at lane k; mix C `[n, n]`, the identity at first; write b `[n]`, all 1 at first.

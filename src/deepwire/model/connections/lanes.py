@@ -13,14 +13,7 @@ from torch import Tensor, nn
 from deepwire.model.connections.connection import ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import Context
-from deepwire.model.introspection import (
-    DepthWeights,
-    Mixing,
-    by_position,
-    composite_norms,
-    of_composite_mixes,
-    of_sublayers,
-)
+from deepwire.model.introspection import DepthWeights, Mixing, by_position, of_sublayers
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.weighted_sum import mix_positions
 
@@ -43,6 +36,10 @@ class LanesSection(ConnectionSection):
         calls = self.calls(spec)
         numbers = (call.layer if self.lane == "layer" else index for index, call in enumerate(calls))
         return [number % lanes for number in numbers]
+
+    @abstractmethod
+    def weights_of(self, spec: StackSpec, lane: int) -> LaneWeights:
+        """The weights of a sub-layer that begins with this lane."""
 
 
 class StaticWeights(NamedTuple):
@@ -87,13 +84,7 @@ class Lanes(PreNorm):
     def __init__(self, config: LanesSection, spec: StackSpec, lanes: int) -> None:
         super().__init__(PreNormConfig(), spec)
         self.lanes = lanes
-        self.weights = nn.ModuleList(
-            self.weights_of(config, spec, lane) for lane in config.first_lane(spec, lanes)
-        )
-
-    @abstractmethod
-    def weights_of(self, config: LanesSection, spec: StackSpec, lane: int) -> LaneWeights:
-        """The weights of a sub-layer that begins with this lane."""
+        self.weights = nn.ModuleList(config.weights_of(spec, lane) for lane in config.first_lane(spec, lanes))
 
     def start(self, x: Tensor, context: Context) -> DepthState:
         """Every lane is the embedding."""
@@ -155,7 +146,7 @@ class Lanes(PreNorm):
         rows[count] = self.static_end() @ carried
         title = "Outputs of sub-layers in what each sub-layer reads, through all lanes"
         mixes = [self._of(index).static().mix.T for index in range(count)]
-        return (of_sublayers(rows, key="lanes", title=title), of_composite_mixes(composite_norms(mixes)))
+        return (of_sublayers(rows, key="lanes", title=title), _composite_norms(mixes))
 
     def _of(self, index: int) -> LaneWeights:
         return cast("LaneWeights", self.weights[index])  # a ModuleList forgets the type
@@ -163,3 +154,28 @@ class Lanes(PreNorm):
     def static_end(self) -> Tensor:
         """The weights `[n]` of the lanes in the result, where the text says nothing."""
         return next(self.parameters()).new_ones(self.lanes)
+
+
+def _composite_norms(mixes: Sequence[Tensor]) -> DepthWeights:
+    """How much the K mixes C_k `[n, n]` of lanes can enlarge, from each of them to the last.
+
+    Of the product of C_k to C_K: the largest sum of sizes over the lanes of a row, which bounds what goes up,
+    and of a column, which bounds gradients (as DeepSeek 2025, mHC, measure it). Both are 1 where every mix is
+    doubly stochastic. Row j says what of the old lanes the new lane j has.
+    """
+    product = torch.eye(mixes[0].size(0), dtype=mixes[0].dtype, device=mixes[0].device)
+    norms = []
+    for mix in reversed(mixes):
+        product = product @ mix
+        sizes = product.abs()
+        norms.append(torch.stack([sizes.sum(axis).amax() for axis in (1, 0)]))
+    return DepthWeights(
+        key="composite-mix",
+        title="Norms of the mix of lanes from a sub-layer to the end of the stack",
+        values=torch.stack(norms[::-1], 1),
+        rows=("largest row: what goes up", "largest column: gradients"),
+        columns=tuple(str(number) for number in range(1, len(mixes) + 1)),
+        row_axis="norm",
+        column_axis="from sub-layer",
+        value="norm",
+    )

@@ -39,7 +39,11 @@ class MHCLiteConfig(LanesSection):
 
     def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return MHCLite(self, spec, self.lanes)
+        return Lanes(self, spec, self.lanes)
+
+    def weights_of(self, spec: StackSpec, lane: int) -> LaneWeights:
+        """The weights of a sub-layer that begins with this lane."""
+        return LiteWeights(spec.dim, self.lanes, lane)
 
 
 class MHCConfig(LanesSection):
@@ -58,6 +62,10 @@ class MHCConfig(LanesSection):
     def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
         return MHC(self, spec, self.lanes)
+
+    def weights_of(self, spec: StackSpec, lane: int) -> LaneWeights:
+        """The weights of a sub-layer that begins with this lane."""
+        return SinkhornWeights(spec.dim, self.lanes, lane, self)
 
 
 class ManifoldWeights(LaneWeights):
@@ -111,7 +119,6 @@ class ManifoldWeights(LaneWeights):
         return StaticWeights(torch.sigmoid(read) + self.eps, self.mix(mix), 2 * torch.sigmoid(write))
 
     def _project(self, lanes: Sequence[Tensor], rows: slice) -> Tensor:
-        """Some rows of W h, `[B, T, rows]`."""
         return project_lanes(lanes, self.projection[rows], self.gain, self.norm_eps)
 
 
@@ -178,14 +185,6 @@ class SinkhornWeights(ManifoldWeights):
         return mix
 
 
-class MHCLite(Lanes):
-    """Lanes with the weights of `LiteWeights`."""
-
-    def weights_of(self, config: LanesSection, spec: StackSpec, lane: int) -> LaneWeights:
-        """The weights of a sub-layer that begins with this lane."""
-        return LiteWeights(spec.dim, self.lanes, lane)
-
-
 class MHC(Lanes):
     """Lanes with the weights of `SinkhornWeights`.
 
@@ -195,11 +194,6 @@ class MHC(Lanes):
     def __init__(self, config: MHCConfig, spec: StackSpec, lanes: int) -> None:
         super().__init__(config, spec, lanes)
         self.head = LaneHead(spec.dim, lanes) if config.end == "head" else None
-
-    def weights_of(self, config: LanesSection, spec: StackSpec, lane: int) -> LaneWeights:
-        """The weights of a sub-layer that begins with this lane."""
-        assert isinstance(config, MHCConfig)
-        return SinkhornWeights(spec.dim, self.lanes, lane, config)
 
     def result(self, state: DepthState, context: Context) -> Tensor:
         """The sum of the lanes, or the head's."""

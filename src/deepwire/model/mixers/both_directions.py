@@ -89,8 +89,6 @@ def turn(x: Tensor, order: Tensor) -> Tensor:
 
 
 class _Context(FunctionCtx):
-    """The context between forward and backward pass."""
-
     saved_tensors: tuple[Tensor]
 
 
@@ -99,12 +97,10 @@ class _Turn(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: _Context, x: Tensor, order: Tensor) -> Tensor:
-        """Reorder `[N, n]`."""
         ctx.save_for_backward(order)
         return x.index_select(0, order)
 
     @staticmethod
     def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor, None]:
-        """Reorder back."""
         (order,) = ctx.saved_tensors
         return grad.index_select(0, order), None

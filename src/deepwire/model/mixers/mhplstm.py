@@ -20,7 +20,7 @@ from deepwire.model.context import Context
 from deepwire.model.layers import ACTIVATIONS, ActivationName, of_languages
 from deepwire.model.mixers.both_directions import backward_order, turn
 from deepwire.model.mixers.mixer import Mixer, MixerSection, State
-from deepwire.model.stack_spec import DropoutConfig, StackSpec
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.dropout import Dropout
 from deepwire.ops.linear_recurrence import linear_recurrence, sum_of_past
 
@@ -122,16 +122,8 @@ class MHPLSTM(Mixer):
         self.input_dim = _head_dim(inputs, heads)
         self.output_dim = _head_dim(outputs, heads)
         self.input = nn.Linear(inputs, self.heads * self.input_dim, bias=config.bias)
-        self.cells = HeadCells(
-            config,
-            self.heads,
-            self.input_dim,
-            self.output_dim,
-            (config.hidden_size or spec.feed_forward) // heads,
-            eps=spec.norm_eps,
-            dropout=spec.dropout,
-            languages=spec.languages,
-        )
+        inner = (config.hidden_size or spec.feed_forward) // heads
+        self.cells = HeadCells(config, spec, self.heads, self.input_dim, self.output_dim, inner)
         self.output = nn.Linear(self.heads * self.output_dim, outputs, bias=config.bias)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
@@ -192,16 +184,7 @@ class HeadCells(nn.Module):
     """
 
     def __init__(
-        self,
-        config: MHPLSTMConfig,
-        heads: int,
-        inputs: int,
-        outputs: int,
-        inner: int,
-        *,
-        eps: float,
-        dropout: DropoutConfig,
-        languages: int = 0,
+        self, config: MHPLSTMConfig, spec: StackSpec, heads: int, inputs: int, outputs: int, inner: int
     ) -> None:
         super().__init__()
         self.two_layer, self.deep_gates = config.hidden == "two_layer", config.gates == "two_layer"
@@ -211,7 +194,7 @@ class HeadCells(nn.Module):
 
         def norm(parts: int, dim: int) -> HeadNorm:
             joint = config.norms == "joint"
-            return HeadNorm(heads, parts, dim, eps=eps, joint=joint, languages=languages)
+            return HeadNorm(heads, parts, dim, eps=spec.norm_eps, joint=joint, languages=spec.languages)
 
         self.past_norm = norm(1, inputs)
         self.mix = HeadLinear(heads, 2 * inputs, sum(self.widths), bias=config.bias)
@@ -226,8 +209,8 @@ class HeadCells(nn.Module):
             self.hidden_norm = norm(1, self.widths[1])
         if self.two_layer:
             self.hidden_output = HeadLinear(heads, inner // narrows, outputs, bias=config.bias)
-            self.hidden_dropout = Dropout(dropout.sublayer)
-        self.activation_dropout = Dropout(dropout.activation)
+            self.hidden_dropout = Dropout(spec.dropout.sublayer)
+        self.activation_dropout = Dropout(spec.dropout.activation)
         self.output_gate = HeadLinear(heads, inputs + outputs, outputs, bias=config.bias)
         self.output_norm = norm(1, outputs)
         learned = config.initial_cell == "learned"
@@ -361,8 +344,3 @@ class HeadNorm(nn.Module):
         if not self.languages:
             return table[:, None, None]
         return of_languages(table, context.languages).transpose(0, 1).unsqueeze(1)
-
-    def extra_repr(self) -> str:
-        """Show the measures when printed."""
-        heads, parts, dim = self.shape
-        return f"heads={heads}, parts={parts}, dim={dim}, joint={self.joint}"

@@ -291,7 +291,6 @@ class GRUCell(Cell):
 
 
 def _stacked(weight: Tensor, bias: Tensor | None, candidate: nn.Linear) -> LinearMap:
-    """The maps of gates and candidate as one."""
     both = None if bias is None else torch.cat((bias, candidate.bias))
     return LinearMap(torch.cat((weight, candidate.weight)), both)
 

@@ -346,10 +346,6 @@ class Rotary(nn.Module):
         rows: Tensor = self.angles(first, length, x)
         return rows
 
-    def extra_repr(self) -> str:
-        """Show the settings when printed."""
-        return f"base={self.angles.base}, halves={self.halves}"
-
 
 class _Angles(Sinusoids):
     """A table of cosines and then sines, `[h]` a position."""
@@ -357,10 +353,6 @@ class _Angles(Sinusoids):
     def __init__(self, base: float, dim: int) -> None:
         super().__init__(SinusoidalConfig(), dim)
         self.base = base
-
-    def at(self, positions: Tensor, like: Tensor) -> Tensor:
-        """Rotations of `positions` `[n]`: `[n, h]`."""
-        return self._vectors(positions).to(like.dtype)
 
     def _vectors(self, positions: Tensor) -> Tensor:
         exponent = torch.arange(0, self.dim, 2, dtype=torch.float64, device=positions.device) / self.dim
