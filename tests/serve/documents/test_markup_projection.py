@@ -157,6 +157,20 @@ def test_markdown(source, expected):
     assert document.render(translated(document, backwards)).decode() == expected
 
 
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("**roter** *großer* ~~x~~ Hund", "*DOG*"),
+        ("ein **![](a.png)** Hund", "**![](a.png)** DOG"),
+    ],
+)
+def test_emphasis_without_words_leaves_no_signs(source, expected):
+    """Four asterisks are no emphasis of nothing, but text."""
+    document = read_document("a.md", source.encode(), Options("de", "en"))
+    plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
+    assert document.render(plan.translated_units(["DOG"])).decode().strip() == expected
+
+
 TAGGED = [
     ("ich habe <b>das Buch</b> gelesen", "GELESEN <b>BUCH DAS</b> HABE ICH"),
     ("ich <A x=1>habe <i>das</i> %s</A> gelesen", "GELESEN <A x=1>%s <i>DAS</i> HABE</A> ICH"),

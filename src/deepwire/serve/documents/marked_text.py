@@ -117,8 +117,15 @@ class ReplacedText:
 
     def _put_together(self, block: Block, pieces: Pieces) -> Iterator[str]:
         """The pieces with the tags of the elements that they are in."""
+        # Signs that are the same at both ends, as in Markdown, are text where nothing is between them.
+        signs = {mark for mark, (before, after) in block.tags.items() if before and before == after}
+        empty = signs - {
+            mark for piece in pieces if self._inside(block, piece).strip() for mark in piece.marks
+        }
         path: Marks = ()
-        for marks, together in groupby(pieces, key=lambda piece: piece.marks):
+        for marks, together in groupby(
+            pieces, key=lambda piece: tuple(mark for mark in piece.marks if mark not in empty)
+        ):
             yield from _tags_between(path, marks, block.tags)
             path = marks
             text = "".join(self._inside(block, piece) for piece in together)
