@@ -98,7 +98,7 @@ def test_a_language_model_goes_on_with_text(here: Path, joint: Vocabularies, mul
 
 def test_a_language_model_writes_line_breaks(here: Path, joint: Vocabularies) -> None:
     """In documents BOS stands for one, which no search predicts by itself."""
-    from deepwire.convert.host.translator import Translator
+    from deepwire.convert.translate import Translator
 
     save(joint, {**ALONE, "decoder": {"layers": 1}}, 0, PIECES, text={"unit": "documents"})
     exported("out", ["A man", "Two dogs run"], "torch_export")

@@ -63,7 +63,7 @@ def without_tracing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_translates_the_same_there(folder: Path) -> None:
     proven(folder / "onnx", LINES - 1)
-    assert len({path.name for path in (folder / "onnx").iterdir()}) == 8
+    assert len({path.name for path in (folder / "onnx").iterdir()}) == 7
 
 
 def host(folder: Path) -> type:

@@ -18,7 +18,7 @@ from untrained_models import proven, save_untrained
 
 from deepwire.checkpoint.store import load_model
 from deepwire.cli.main import main
-from deepwire.convert.host import graphs
+from deepwire.convert import translate
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translator import Translator
@@ -87,7 +87,7 @@ def test_a_position_stays_a_scalar(tmp_path: Path) -> None:
 
     program = torch.export.export(Added(), (torch.zeros(2, 3), torch.tensor(1)))
     torch.export.save(program, tmp_path / "program.pt2")
-    run = graphs._torch(tmp_path / "program.pt2", 0)
+    run = translate._torch(tmp_path / "program.pt2", 0)
     turned = np.arange(6, dtype=np.float32).reshape(3, 2).T
     (found,) = run({"vectors": turned, "position": np.array(2)})
     assert found.tolist() == (turned + 2).tolist()  # and no [1, 2, 3]

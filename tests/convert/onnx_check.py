@@ -14,8 +14,8 @@ from choices import LANGUAGES, SOCKETS, choices, model_settings
 from test_product import refused
 
 from deepwire.convert.decoding_graphs import Graph, decoding_graphs
-from deepwire.convert.host.graphs import Begun
 from deepwire.convert.parity import ALLOWED_ROUNDING, in_float64
+from deepwire.convert.translate import Begun
 from deepwire.errors import UsageError
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import EncoderDecoder
@@ -32,7 +32,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class Stepped(Protocol):
-    """What runs the graphs; `deepwire.convert.host.graphs.GraphModel` is one."""
+    """What runs the graphs; `deepwire.convert.translate.GraphModel` is one."""
 
     def start(self, source: np.ndarray, languages: np.ndarray | None) -> tuple[Arrays, Arrays]: ...
 
@@ -176,7 +176,7 @@ def _begun_alone(model: TranslationModel, other: Stepped, *given: *Settings) -> 
 def in_onnx(model: TranslationModel, folder: Path, *, int8: bool = False) -> Stepped:
     """The model as onnxruntime runs it."""
     from deepwire.convert.graph_formats import round_weights, write_onnx
-    from deepwire.convert.host.graphs import GraphModel
+    from deepwire.convert.translate import GraphModel
 
     graphs = decoding_graphs(model)
     described = {}

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.convert.host.graphs import ModelError
-from deepwire.convert.host.translator import Translator
+from deepwire.convert.translate import ModelError, Translator
 
 GRAPH = {"file": "start.onnx", "inputs": [], "outputs": []}
 WHOLE = {

@@ -8,11 +8,10 @@ from urllib.parse import urlencode
 import pytest
 
 from deepwire.serve.access import Token
-from deepwire.serve.libretranslate import libretranslate_site
-from deepwire.serve.libretranslate_translator import (
+from deepwire.serve.libretranslate import (
     LanguageCodes,
-    LibreTranslator,
     language_name,
+    libretranslate_site,
     written_code,
 )
 
@@ -272,10 +271,10 @@ def test_the_client_of_libretranslate(plain, into):
 
 
 def test_a_fault_of_ours_is_an_error_of_the_interface(polyglot, serving, monkeypatch):
-    async def broken(*_):
+    def broken(*_):
         raise ZeroDivisionError("a secret text")
 
-    monkeypatch.setattr(LibreTranslator, "detect", broken)
+    monkeypatch.setattr("deepwire.serve.libretranslate.likely_languages", broken)
     with serving.running(polyglot, site=libretranslate_site) as server:
         assert error(post(server, "/detect", {"q": "a"})) == (500, "the server failed on this request")
         assert server.get("/health").status == 200

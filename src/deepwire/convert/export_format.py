@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from deepwire.checkpoint.store import LoadedModel
-from deepwire.convert.host.translator import SETTINGS, SubwordTranslator
 from deepwire.convert.plain import NEVER
+from deepwire.convert.translate import SETTINGS, SubwordTranslator
 from deepwire.data.vocabulary import BOS, Vocabularies, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import ModelError, UsageError

@@ -1,8 +1,8 @@
 """Any model as graphs in a folder, with a host that translates with them and needs no deepwire.
 
 A folder holds the graphs (see `deepwire.convert.decoding_graphs`), `manifest.json`, `vocabulary/`, and the
-host: `translate.py` and `deepwire_host/`. The graphs are those of ONNX, also with weights of eight bits, or
-programs of `torch.export`.
+host, `translate.py`. The graphs are those of ONNX, also with weights of eight bits, or programs of
+`torch.export`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from deepwire import __version__
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.convert.decoding_graphs import POSITIONS, Graph, Leaf, Tensors, decoding_graphs
 from deepwire.convert.export_format import ExportedModel, ExportFormat, HostedModel, host_settings
-from deepwire.convert.host.translator import Translator
+from deepwire.convert.translate import Translator
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies
 from deepwire.decoding.model_loading import stored_config
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from onnxscript import ir
 
 MANIFEST, VOCABULARY = "manifest.json", "vocabulary"
-PROGRAM, HOST = "translate.py", "deepwire_host"
+PROGRAM = "translate.py"
 FORMAT = 1
 OPSET = 20
 """The version of ONNX's operators; onnxruntime 1.17 is the first to know it."""
@@ -91,10 +91,7 @@ class GraphFolder(ExportFormat):
                 "parts of other packages may have no tests of values and no loops over positions in Python",
             ) from error
         model.vocabularies.save(folder / VOCABULARY)
-        files = Path(__file__).with_name("host")
-        (folder / HOST).mkdir()
-        for file in files.glob("*.py"):
-            shutil.copyfile(file, folder / PROGRAM if file.name == PROGRAM else folder / HOST / file.name)
+        shutil.copyfile(Path(__file__).with_name(PROGRAM), folder / PROGRAM)
         is_language_model = isinstance(model.model, LanguageModel)
         # A language model continues text greedily, unless it is told otherwise.
         alone = {"beam": 1, "n_best": 1} if is_language_model else {}
@@ -170,10 +167,8 @@ class TorchExport(GraphFolder):
     def write_graph(self, graph: Graph, path: Path, quantization: str) -> None:
         """See the base class."""
         program = io.BytesIO()
-        tensors = tuple(tensor for part in graph.arguments for tensor in _parts(part))
-        with quiet(), plain_operations(graph.module):
-            axes = (tuple(map(_axes, graph.inputs)),)
-            torch.export.save(torch.export.export(_Flat(graph), tensors, dynamic_shapes=axes), program)
+        with quiet():
+            torch.export.save(traced(graph), program)
         path.write_bytes(program.getbuffer())
 
     def version(self) -> str:
@@ -238,13 +233,11 @@ def _axes(leaf: Leaf) -> dict[int, object]:
 
 
 def traced(graph: Graph) -> ExportedProgram:
-    """The program of a graph, called as its module is: a few hundred plain operations, for any sizes."""
-    axes, shapes = iter([_axes(leaf) for leaf in graph.inputs]), list[object]()
-    for argument in graph.arguments:
-        whole = tuple(next(axes) for _ in _parts(argument))
-        shapes.append(whole if isinstance(argument, tuple) else None if argument is None else whole[0])
+    """The program of a graph, which takes its tensors in order: a few hundred operations, for any sizes."""
+    tensors = tuple(tensor for part in graph.arguments for tensor in _parts(part))
+    axes = (tuple(map(_axes, graph.inputs)),)
     with plain_operations(graph.module):
-        return torch.export.export(graph.module, graph.arguments, dynamic_shapes=tuple(shapes))
+        return torch.export.export(_Flat(graph), tensors, dynamic_shapes=axes)
 
 
 @contextmanager

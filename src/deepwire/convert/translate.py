@@ -1,4 +1,12 @@
-"""Translation with an exported model: subwords in and out, text in and out, and the command line."""
+"""Translates with what `deepwire export` wrote, beside which this file lies; to copy, change and ship.
+
+    python translate.py < source.txt > translations.txt          (SentencePiece vocabularies)
+    python translate.py --ids < source.ids                        (subword ids, any vocabulary)
+
+It needs numpy and what runs the graphs, onnxruntime or torch; text needs sentencepiece too, and nothing needs
+deepwire. `Translator(folder)` is the same for programs. The folder's `manifest.json` says which tensors the
+graphs read and write, and how to search.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +14,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, groupby
 from pathlib import Path
@@ -14,8 +22,251 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .graphs import RUNS, Begun, DataError, GraphModel, HostError, ModelError, UsageError, reason
-from .search import BOS, EOS, PAD, Hypothesis, Search
+Array = np.ndarray[Any, np.dtype[Any]]
+Tensors = dict[str, Array]
+Run = Callable[[Tensors], Sequence[Array]]
+RUNS = ("onnxruntime", "torch_export")
+"""The names of what runs graphs."""
+
+
+class HostError(ValueError):
+    """Base of errors that end the program without a traceback; exit codes are those of deepwire."""
+
+    exit_code = 1
+
+
+class UsageError(HostError):
+    """An option or setting is wrong."""
+
+    exit_code = 2
+
+
+class DataError(HostError):
+    """A line of the input is wrong."""
+
+    exit_code = 3
+
+
+class ModelError(HostError):
+    """The folder is no exported model, or a file of it is missing or damaged."""
+
+    exit_code = 4
+
+
+def reason(error: Exception) -> str:
+    """The first line of what a library says."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+PAD, BOS, EOS, UNK = 0, 1, 2, 3
+NEVER = -np.inf
+
+
+class Hypothesis(NamedTuple):
+    """A translation: subwords without EOS, its log-probability, and that under the length penalty."""
+
+    ids: list[int]
+    log_probability: float
+    score: float
+
+
+class Search:
+    """Beam search over a batch of sentences as deepwire does it; greedy search with a beam of 1.
+
+    Each step looks at the best `2 * beam` continuations of a sentence. Those that end with EOS and stand
+    among the first `beam` are finished, and the first `beam` that go on stay open.
+
+    Args:
+        settings: Of the search.
+        limits: Most subwords of each sentence.
+        pieces: What has a higher number is never found.
+        shortest: Fewest subwords of each sentence.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any], limits: list[int], pieces: int, shortest: int = 0
+    ) -> None:
+        self.settings, self.limits, self.pieces, self.shortest = settings, limits, pieces, shortest
+        self.beam, count = settings["beam"], len(limits)
+        self.sums: Array = np.zeros((count, 1), np.float32)
+        self.history: Array = np.zeros((count, 1, 0), np.int64)
+        self.finished: list[list[Hypothesis]] = [[] for _ in range(count)]
+        self.finished_count = [0] * count
+        self.numbers = np.arange(count)
+
+    def divisor(self, length: int) -> float:
+        """The length penalty of so many subwords, EOS counted."""
+        form, exponent = self.settings["length_penalty_form"], self.settings["length_penalty"]
+        return float(((5 + length) / 6 if form == "gnmt" else length) ** exponent)
+
+    def advance(self, log_probs: Array) -> Array:
+        """Continue by one subword; returns the index within the beam that each hypothesis continues."""
+        length = self.history.shape[2]
+        values = self.constrained(log_probs) + self.sums[:, :, None]
+        sentences, _, columns = values.shape
+        flat = values.reshape(sentences, -1)
+        looked_at = min(1 if self.beam == 1 else 2 * self.beam, flat.shape[1])
+        best = np.argpartition(-flat, looked_at - 1, axis=1)[:, :looked_at]
+        order = np.argsort(-np.take_along_axis(flat, best, 1), axis=1, kind="stable")
+        best = np.take_along_axis(best, order, 1)
+        sums, parents, tokens = np.take_along_axis(flat, best, 1), best // columns, best % columns
+        ends = tokens == EOS
+        for row, place in zip(
+            *np.nonzero(ends[:, : self.beam] & (sums[:, : self.beam] > NEVER)), strict=True
+        ):
+            self.finish(row, self.history[row, parents[row, place]].tolist(), float(sums[row, place]))
+        order = np.argsort(ends, axis=1, kind="stable")[:, : self.beam]
+        ends, sums, parents, tokens = (np.take_along_axis(x, order, 1) for x in (ends, sums, parents, tokens))
+        self.sums = np.where(ends, np.float32(NEVER), sums)
+        past = np.take_along_axis(self.history, parents[:, :, None], 1) if length else self.history
+        past = np.broadcast_to(past, (*tokens.shape, length))
+        self.history = np.concatenate((past, tokens[:, :, None]), 2)
+        return parents
+
+    def finish(self, row: int, ids: list[int], total: float) -> None:
+        """Take in a hypothesis that has ended."""
+        number = int(self.numbers[row])
+        if self.settings["stop"] == "first" and self.finished_count[number] >= self.beam:
+            return
+        self.finished_count[number] += 1
+        score = float(np.float32(total) / np.float32(self.divisor(len(ids) + 1)))
+        best = [*self.finished[number], Hypothesis(ids, total, score)]
+        self.finished[number] = sorted(best, key=lambda each: -each.score)[: self.settings["n_best"]]
+
+    def going_on(self) -> Array:
+        """The sentences of the batch that need another step, as indices; others leave it."""
+        steps = self.history.shape[2]
+        open_ = np.array([self.is_open(row, int(number), steps) for row, number in enumerate(self.numbers)])
+        (rows,) = np.nonzero(open_)
+        self.sums, self.history, self.numbers = self.sums[rows], self.history[rows], self.numbers[rows]
+        return rows
+
+    def is_open(self, row: int, number: int, steps: int) -> bool:
+        """Whether an open hypothesis can still come into the n-best list, and none has ended the search."""
+        best, finished = float(self.sums[row].max()), self.finished[number]
+        if best == NEVER or (self.settings["stop"] == "first" and self.finished_count[number] >= self.beam):
+            return False
+        if len(finished) < self.settings["n_best"]:
+            return True
+        divisor = max(self.divisor(self.limits[number] + 1), self.divisor(steps + 1))
+        return bool(np.float32(best) / np.float32(divisor) > finished[-1].score)
+
+    def constrained(self, log_probs: Array) -> Array:
+        """Log-probabilities with -inf at what may not follow."""
+        settings, length = self.settings, self.history.shape[2]
+        log_probs = log_probs.copy()
+        log_probs[:, :, [PAD, BOS]] = NEVER
+        log_probs[:, :, self.pieces :] = NEVER  # tags of languages
+        if settings["unknown_penalty"] is None:
+            log_probs[:, :, UNK] = NEVER
+        else:
+            log_probs[:, :, UNK] -= np.float32(settings["unknown_penalty"])
+        end = log_probs[:, :, EOS].copy()
+        if length < self.shortest:
+            log_probs[:, :, EOS] = NEVER
+            log_probs[:, :, EOS] = np.where(log_probs.max(2) == NEVER, end, NEVER)
+        over = np.array([self.limits[number] <= length for number in self.numbers])
+        log_probs[over] = NEVER
+        log_probs[over, :, EOS] = end[over]
+        return log_probs
+
+
+class Begun(NamedTuple):
+    """A decoder after the first tokens: log-probabilities of the next, `[N, 1, V]`, and the state."""
+
+    log_probs: Array
+    memory: Tensors
+    state: Tensors
+    position: int
+
+
+def _onnx(path: Path, outputs: Sequence[str], threads: int, providers: Sequence[str]) -> Run:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(path), sess_options=options, providers=list(providers))
+    return lambda tensors: session.run(list(outputs), tensors)
+
+
+def _torch(path: Path, threads: int) -> Run:
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)
+    program = torch.export.load(path).module()
+
+    def run(tensors: Tensors) -> list[Array]:
+        with torch.no_grad():
+            results = program(*(torch.from_numpy(np.asarray(each, order="C")) for each in tensors.values()))
+        return [each.numpy() for each in results]
+
+    return run
+
+
+class GraphModel:
+    """The graphs: encoder, start and step; or prompt and step of a decoder alone.
+
+    Args:
+        folder: With the graphs.
+        manifest: What there is.
+        threads: Of what runs them; 0: as many as there are cores.
+        providers: Where onnxruntime runs.
+
+    Raises:
+        UsageError: What runs the graphs is not installed.
+        ModelError: A file is missing or damaged.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Mapping[str, Any],
+        threads: int = 0,
+        providers: Sequence[str] = ("CPUExecutionProvider",),
+    ) -> None:
+        graphs = manifest["graphs"]
+        self.names = {name: [leaf["name"] for leaf in graph["outputs"]] for name, graph in graphs.items()}
+        self.inputs = {name: [leaf["name"] for leaf in graph["inputs"]] for name, graph in graphs.items()}
+        self.sessions: dict[str, Run] = {}
+        for name, graph in graphs.items():
+            path = folder / graph["file"]
+            try:
+                if manifest.get("runs") == "torch_export":
+                    self.sessions[name] = _torch(path, threads)
+                else:
+                    self.sessions[name] = _onnx(path, self.names[name], threads, providers)
+            except ImportError as error:
+                raise UsageError(f"{path.name} cannot be run: {reason(error)}; install it") from error
+            except Exception as error:  # libraries raise all kinds of them
+                raise ModelError(f"{path}: cannot be read: {reason(error)}; export the model anew") from error
+        first = self.names["prompt" if "prompt" in graphs else "start"]
+        self.memory = {name for name in first if name.startswith("memory")}
+
+    def run(self, graph: str, tensors: Tensors) -> Tensors:
+        """The results of a graph by name; of `tensors` those that it reads."""
+        inputs = {name: tensors[name] for name in self.inputs[graph]}
+        return dict(zip(self.names[graph], self.sessions[graph](inputs), strict=True))
+
+    def start(self, source: Array, languages: Array | None) -> tuple[Tensors, Tensors]:
+        """Memory and first state of sentences `[N, S]`, padded with 0; state tensors are `[N, 1, ...]`."""
+        given = {} if languages is None else {"languages": languages}
+        started = self.run("start", {**self.run("encoder", {"source": source, **given}), **given})
+        state = {name: tensor for name, tensor in started.items() if name not in self.memory}
+        return {**{name: started[name] for name in self.memory}, **given}, state
+
+    def read(self, source: Array, tokens: Array, languages: Array | None) -> Begun:
+        """Read sources `[N, S]` and target tokens `[N, P]` in one pass, without padding."""
+        given = {} if languages is None else {"languages": languages}
+        state = self.run("prompt", {"source": source, "tokens": tokens, **given})
+        return Begun(state.pop("log_probs"), given, state, source.shape[1] + tokens.shape[1])
+
+    def step(self, tokens: Array, position: int, memory: Tensors, state: Tensors) -> tuple[Array, Tensors]:
+        """Log-probabilities `[N, W, V]` of what follows the tokens `[N, W]`, and the next state."""
+        given = {"tokens": tokens, "position": np.array(position), **memory, **state}
+        log_probs, *new = self.run("step", given).values()
+        return log_probs, dict(zip(state, new, strict=True))
+
 
 Language = Mapping[str, Any] | None
 Candidates = list[tuple[str, float]]
@@ -363,3 +614,7 @@ def parse_ids(line: str, number: int, pieces: int) -> list[int]:
                 f"standard input, line {number}: {word} is not a subword id; ids are 0 to {pieces - 1}"
             )
     return [int(word) for word in line.split()]
+
+
+if __name__ == "__main__":
+    main(Path(__file__).resolve().parent)
