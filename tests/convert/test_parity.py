@@ -17,7 +17,7 @@ from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translator import Translator
 
 Text = Mapping[str, Sequence[str]]
-LINES = 20
+LINES = 8
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -52,6 +52,37 @@ def test_a_plain_model_is_plain_with_settings_that_nobody_knows_yet() -> None:
     assert huggingface_class(LaterModel()).model_type == "pegasus"
 
 
+def both(connection: object) -> dict[str, object]:
+    return {side: {"connection": connection} for side in ("encoder", "decoder")}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"activation": "glu"}, "activation=glu"),
+        (
+            {"embeddings": {"norm": True}, **both({"type": "post_norm", "embedding_norm": True})},
+            "embeddings.norm=true, a second norm",
+        ),
+        ({"embeddings": {"side": True}}, "embeddings.side=true"),
+        ({"decoder": {"mixer": "average_attention"}}, "decoder.mixer=average_attention"),
+        (
+            {"encoder": {"mixer": {"type": "self_attention", "relative": 4}}},
+            "encoder.mixer.relative beside encoder.positions=sinusoidal",
+        ),
+        (both({"type": "pre_norm", "residual": "normalised", "final_norm": False}), "final_norm=false"),
+        ({"encoder": {"connection": "depth_lstm"}}, "encoder.connection=depth_lstm"),
+        ({"inner_norm": True}, "inner_norm=true"),
+        ({"decoder": {"fusion": {"type": "groups", "size": 1}}}, "decoder.fusion=groups"),
+        ({"encoder": {"size": {"feed_forward": 8}}}, "different sizes"),
+        ({"encoder": {"connection": "post_norm"}}, "different connections"),
+    ],
+    ids=str,
+)
+def test_ctranslate2_refuses_by_name(settings: dict[str, object], said: str) -> None:
+    assert said in (not_in_ctranslate2(ModelConfig.model_validate(settings)) or "")
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
