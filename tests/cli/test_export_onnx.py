@@ -125,7 +125,6 @@ def test_the_host_needs_no_deepwire_and_no_torch(folder: Path) -> None:
     translator = deepwire.load(str(folder / "model"), precision="fp32", device="cpu")
     ours = [translation.text for translation in translator.translations(lines)]
     assert any(ours)
-    assert run(text="\n".join(lines) + "\n") == ours
     assert run(text="\ufeff" + "\r\n".join(lines)) == ours
     ids = translator.vocabularies.source.encode(lines[1])
     (numbers,) = run("--ids", "--beam", "1", text=" ".join(map(str, ids)) + "\n")

@@ -71,42 +71,6 @@ def test_links_out_of_the_documentation_become_names() -> None:
     assert "[the plugin](https://host/us/it/blob/main/examples/plugin)" in linked
 
 
-def test_pipes_within_the_code_of_a_table_are_no_columns() -> None:
-    page = "| `a \\| b` | c \\| d |\n\n`e \\| f`\n"
-    assert stage.without_escaped_pipes(page) == "| `a | b` | c \\| d |\n\n`e \\| f`\n"
-
-
-def test_columns_of_sentences_and_of_numbers_are_marked() -> None:
-    prose = "what happens then, told in more than a few words"
-    page = f"| a | b |  |\n|---|---:|---|\n| `x \\| y` | {prose} | {prose} |\n\n| a |\n|---|\n| short |\n"
-    marked = page.replace("| a | b |  |", "| a | b {: .prose } |  |")
-    assert stage.with_kinds_of_columns(page) == marked
-    numbers = "| system | BLEU | p |\n|---|---|---|\n| deep | 37.3 | < 0.01 |\n| flat | -1,200 (2) | |\n"
-    aligned = numbers.replace("|---|---|---|", "|---|---:|---:|")
-    assert stage.with_kinds_of_columns(numbers) == aligned
-
-
-def test_long_names_in_tables_may_be_broken() -> None:
-    code, plain = "`data.vocabulary.target_{size|x}`", "papers/dlcl-2019/dlcl-pre-2.5"
-    page = f"{code}\n\n| {code} | `short_name` | {plain} | [a long](../reports/results.md#x) |\n"
-    page += "| `beam|insert_none` | `--length-penalty` |\n"
-    broken = "<code>data.<wbr>vocabulary.<wbr>target_<wbr>&#123;size&#124;<wbr>x&#125;</code>"
-    assert stage.with_breakable_names(page) == (
-        f"{code}\n\n| {broken} | `short_name` | papers/<wbr>dlcl-2019/<wbr>dlcl-pre-2.5 "
-        "| [a long](../reports/results.md#x) |\n"
-        '| <code>beam&#124;<wbr class="narrow">insert_<wbr class="narrow">none</code> '
-        "| `--length-penalty` |\n"
-    )
-
-
-def test_options_are_marked_outside_of_blocks_of_code() -> None:
-    page = "Give `--json`, or `a --b`.\n\n```sh\nx `--json`\n```\n\n| `-o` | [`--c`](d.md) |\n"
-    assert stage.with_whole_options(page) == (
-        "Give `--json`{: .option }, or `a --b`.\n\n```sh\nx `--json`\n```\n\n"
-        "| `-o`{: .option } | [`--c`](d.md) |\n"
-    )
-
-
 def test_the_menu_has_every_generated_page() -> None:
     menu = stage.with_generated_pages((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     assert [page for page in stage.generated() if page not in menu] == []

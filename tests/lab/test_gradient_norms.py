@@ -9,7 +9,6 @@ import pytest
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.cli.main import main
 from deepwire.errors import DataError, UsageError
-from deepwire.lab.finding import BarChart, LineChart
 from deepwire.lab.signals import analyse_gradients
 from deepwire.lab.weights import analyse_weights
 
@@ -77,10 +76,8 @@ def test_weights_are_those_of_the_model(recorded: RunDirectory) -> None:
     finding = analyse_weights(f"{recorded.path}@last")
     figures = {figure.name: figure for figure in finding.figures}
     gates = figures["encoder-group-gates"]
-    assert isinstance(gates, BarChart)
     assert found[-1]["encoder.group-gates"] == [pytest.approx(gates.series[0].y)]
     curves = figures["decoder-dlcl-over-training"]
-    assert isinstance(curves, LineChart)
     assert curves.series[0].x == (3, 6, 9, 12)
     assert found[0]["decoder.dlcl"][0][1:] == [None, None]
 
@@ -89,12 +86,9 @@ def test_the_finding_shows_what_was_recorded(recorded: RunDirectory) -> None:
     finding = analyse_gradients(str(recorded.path))
     found = records(recorded.gradients)
     encoder, decoder, layers = finding.figures
-    assert isinstance(encoder, LineChart)
-    assert isinstance(decoder, LineChart)
     assert [one.name for one in encoder.series] == ["layer 1", "layer 2"]
     assert list(encoder.series[1].y) == [record["encoder.2"] for record in found]
     assert list(decoder.series[0].x) == [record["update"] for record in found]
-    assert isinstance(layers, LineChart)
     middle = sorted(float(record["encoder.1"]) for record in found)
     assert layers.series[0].y[0] == pytest.approx((middle[2] + middle[3]) / 2)
     assert "6 of its updates" in finding.measured

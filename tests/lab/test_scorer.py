@@ -57,7 +57,7 @@ def test_weights_of_groups_of_each_language(both: str, analyze) -> None:
 )
 def test_a_direction_must_be_named(both: str, corpus: Path, capsys, options, message: str) -> None:
     options = [option.replace("TEST", str(corpus / "test")) for option in options]
-    for analysis in ("linearise", "length", "depth", "gates"):
+    for analysis in ("length", "gates"):
         assert main(["analyze", analysis, both, *options]) in (2, 3)
         assert message in capsys.readouterr().err
 

@@ -76,7 +76,7 @@ def test_command_on_a_run_file_and_a_run(run: str, corpus: Path, analyze) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--batch", "0"], "batch must be at least 1"),
+        (["--batch", "0"], "is no list of numbers from 1"),
         (["--base", "1,2"], "--base: must be batch, beam and length"),
         (["--mode", "sleeping"], "is not one of"),
         (["--batch", "", "--beam", "", "--length", "", "--depth", ""], "no axis to measure"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from deepwire.lab.finding import BarChart, Figure, Finding, HeatMap, LineChart
+from deepwire.lab.finding import Figure, Finding
 from deepwire.lab.weights import analyse_weights
 from deepwire.model.translation_model import TranslationModel
 
@@ -27,7 +27,6 @@ def figures(finding: Finding) -> dict[str, Figure]:
 def bars(finding: Finding, name: str) -> dict[str, float | None]:
     """Values of a chart with one series, by category."""
     figure = figures(finding)[name]
-    assert isinstance(figure, BarChart)
     return dict(zip(figure.categories, figure.series[0].y, strict=True))
 
 
@@ -38,7 +37,6 @@ def test_a_known_matrix_of_dlcl_is_shown(make_model: ModelMaker, store: Store) -
         model.encoder.aggregation.mix.copy_(torch.tensor(known).unsqueeze(-1))
     found = analyse_weights(store(model))
     matrix = figures(found)["encoder-dlcl"]
-    assert isinstance(matrix, HeatMap)
     assert matrix.rows == ("x1", "x2", "x3", "x4")
     assert matrix.columns == ("y0", "y1", "y2", "y3")
     values = [[None if column > row else known[row][column] for column in range(4)] for row in range(4)]
@@ -74,7 +72,6 @@ def test_norms_of_maps_from_layers(make_model: ModelMaker, store: Store) -> None
         model.decoder.fusion.input.weight[1, 32:34] = torch.tensor([5.0, 12.0])
     found = analyse_weights(store(model))
     matrix = figures(found)["encoder-combiner"]
-    assert isinstance(matrix, HeatMap)
     assert matrix.columns == ("block input", "output 1", "output 2")
     assert matrix.values == ((None, 0.0, 5.0), (2.0, 0.0, 0.0))
     assert bars(found, "decoder-mlrf") == pytest.approx({"0": 0.0, "1": 0.0, "2": 13.0})
@@ -89,7 +86,6 @@ def test_records_show_the_weights_over_training(make_model: ModelMaker, store: S
     file = run / "depth_weights.jsonl"
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows) + '{"upd')  # a run under way
     curves = figures(analyse_weights(f"{run}@last"))["encoder-group-gates-over-training"]
-    assert isinstance(curves, LineChart)
     assert [(one.name, one.x, one.y) for one in curves.series] == [
         ("1", (10, 20), (0.1, 0.2)),
         ("2", (10, 20), (None, None)),

@@ -39,15 +39,12 @@ MetricCommands = Annotated[
     ),
 ]
 LowerIsBetter = Annotated[
-    list[str] | None,
-    typer.Option("--lower-is-better", metavar="NAME", help="A --metric-command that counts errors."),
+    list[str] | None, typer.Option("--lower-is-better", metavar="NAME", help="This metric counts errors.")
 ]
 Language = Annotated[
     str | None,
     typer.Option(
-        metavar="ja",
-        help="Language of the translations, for BLEU's tokenizer. Default: the target language of the model, "
-        "or what the reference's name ends in.",
+        metavar="ja", help="For BLEU's tokenizer. Default: of the model, or the end of the reference's name."
     ),
 ]
 SplitHyphens = Annotated[bool, typer.Option("--split-hyphens", help="multi-bleu: a-b is a ##AT##-##AT## b.")]
@@ -192,9 +189,7 @@ TestPlace = Annotated[
     ),
 ]
 Directions = Annotated[str | None, typer.Option(metavar="en-de,de-en", help="Default: all of SYSTEM.")]
-ZeroShot = Annotated[
-    bool, typer.Option("--zero-shot", help="Also all directions that it was not trained on.")
-]
+ZeroShot = Annotated[bool, typer.Option("--zero-shot", help="Also directions that it was not trained on.")]
 Centre = Annotated[str, typer.Option(help="The language from and to which directions are averaged apart.")]
 Groups = Annotated[list[str] | None, typer.Option("--group", metavar="NAME=de,fr", help="Averaged, too.")]
 PairedOrNot = Annotated[str, typer.Option(help="Against the baseline: bootstrap, randomization or none.")]

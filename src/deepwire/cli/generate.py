@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 MaxLength = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        max=100_000,
-        help="Most subwords behind a prompt. Default: the model's decoding.max_length_extra, 50.",
-    ),
+    typer.Option(min=1, max=100_000, help="Most subwords behind a prompt. Default: the model's, or 50."),
 ]
 Beam = Annotated[int | None, typer.Option(min=1, help="Hypotheses per prompt. Default: 1, greedy search.")]
 

@@ -24,13 +24,11 @@ if TYPE_CHECKING:
 FamilyName = Annotated[str, typer.Argument(metavar="fairseq|neutron|huggingface", help="What made it.")]
 Checkpoint = Annotated[
     Path,
-    typer.Argument(
-        metavar="CHECKPOINT", help="A .safetensors file, a .pt file of tensors, or a folder of transformers."
-    ),
+    typer.Argument(metavar="CHECKPOINT", help="A .safetensors or .pt file, or a folder of transformers."),
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="What it does not tell, or what to change: model.heads=8."),
+    typer.Argument(metavar="[KEY=VALUE]...", help="What it does not tell, or changes: model.heads=8."),
 ]
 Vocabulary = Annotated[Path | None, typer.Option(help="Its dictionary, or the folder with one a language.")]
 TargetVocabulary = Annotated[Path | None, typer.Option(help="Dictionary of the target, where it is another.")]
@@ -40,9 +38,7 @@ TargetCodes = Annotated[Path | None, typer.Option(help="Merges of the target sid
 LanguageNames = Annotated[
     str | None,
     typer.Option(
-        "--languages",
-        metavar="de,fr,...",
-        help="Neutron's MuLang, GTrans ls:sparse: the languages in the order of their numbers there.",
+        "--languages", metavar="de,fr,...", help="Of MuLang and GTrans ls:sparse, in their order there."
     ),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the new model.")]

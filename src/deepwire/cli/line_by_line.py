@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -72,6 +73,12 @@ def write_answers(
             raise DeepwireError(f"{lines.count} lines were read, but {count} answers written")
     if not quiet:
         print(summary(), file=sys.stderr)
+
+
+def silence_stdout() -> None:
+    """Send the rest of stdout nowhere: else its error, when Python ends, would become the exit code."""
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def tell(text: str) -> None:

@@ -22,7 +22,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from deepwire import __version__, command_line, plugins, recipes
-from deepwire.cli.line_by_line import HarmlessFormatter
+from deepwire.cli.line_by_line import HarmlessFormatter, silence_stdout
 from deepwire.errors import DeepwireError, UsageError, harmless
 from deepwire.io.atomic import is_disk_full
 from deepwire.ops.process import allow_float32_choice
@@ -216,7 +216,7 @@ Version = Annotated[
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")]
 PluginNames = Annotated[
     list[str] | None,
-    typer.Option("--plugin", metavar="PACKAGE", help="Import a package that has choices; repeatable."),
+    typer.Option("--plugin", metavar="PACKAGE", help="Import a package of choices; repeatable."),
 ]
 
 
@@ -398,6 +398,5 @@ def _keep_bytes_or_escape(error: UnicodeError) -> tuple[str | bytes, int]:
 
 def _handle_broken_pipe() -> int:
     """The program that read our output has ended (``| head``): stop without a word, now and at exit."""
-    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - os.devnull is no path of ours
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    silence_stdout()
     return BROKEN_PIPE

@@ -29,19 +29,14 @@ Models = Annotated[
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory, RUN@last, RUN@avg5 or model.")]
 RunFileName = Annotated[str, typer.Argument(metavar="RUN.yaml", help="Run file, or the name of a recipe.")]
 Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[KEY=VALUE]...", help="Changes to the run file or recipe: training.max_updates=5k."
-    ),
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes: training.max_updates=5k.")
 ]
 Input = Annotated[
-    Path, typer.Option("--input", "-i", help="Text, line by line; - is stdin; also .gz/.zst/.xz.")
+    Path, typer.Option("--input", "-i", help="Text, line by line; - is stdin; also compressed.")
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File for the answers; - is stdout.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON: one object a line.")]
-Terms = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Terms to use: SOURCE<tab>TARGET in a line.")
-]
+Terms = Annotated[Path | None, typer.Option(metavar="FILE", help="Terms to use: SOURCE<tab>TARGET a line.")]
 Precision = Annotated[
     str,
     typer.Option(
@@ -51,9 +46,7 @@ Precision = Annotated[
 ]
 Shortlist = Annotated[bool, typer.Option("--shortlist", help="Only likely subwords: `deepwire shortlist`.")]
 ShortlistFrom = Annotated[Path | None, typer.Option(metavar="FOLDER", help="The same, from elsewhere.")]
-Seen = Annotated[
-    bool, typer.Option("--seen", help="Only subwords of the language: `deepwire shortlist --seen`.")
-]
+Seen = Annotated[bool, typer.Option("--seen", help="Only subwords of the language: shortlist --seen.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, or auto: a GPU if there is one.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=4096, help="CPU threads. Default: all.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]
@@ -68,10 +61,7 @@ def _direction(text: str) -> Direction:
 
 
 DirectionName = Annotated[
-    Any,  # `Direction` or None
-    typer.Option(
-        "--direction", metavar="en-de", parser=_direction, help="For models of several directions: which one."
-    ),
+    Any, typer.Option("--direction", metavar="en-de", parser=_direction, help="Which of several directions.")
 ]
 Metrics = Annotated[
     list[str] | None,

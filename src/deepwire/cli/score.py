@@ -63,12 +63,8 @@ def score(
     write_answers(lines, translator.score(lines, to=to), form, output, flush=False, quiet=quiet)
 
 
-Context = Annotated[
-    int | None, typer.Option(min=1, help="Most tokens read at once. Default: as in training.")
-]
-Stride = Annotated[
-    int | None, typer.Option(min=1, help="Steps of windows over long text. Default: context / 2.")
-]
+Context = Annotated[int | None, typer.Option(min=1, help="Most tokens read at once. Default: as trained.")]
+Stride = Annotated[int | None, typer.Option(min=1, help="Steps of windows over long text (context / 2).")]
 
 
 @with_settings()

@@ -32,18 +32,11 @@ if TYPE_CHECKING:
 Host = Annotated[str, typer.Option(help="Address to listen at; others than this machine's own need a token.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 = any that is free.")]
 TokenFile = Annotated[
-    Path | None,
-    typer.Option(
-        help="File with what clients send as Authorization: Bearer TOKEN, or as api_key; several: one a line."
-    ),
+    Path | None, typer.Option(help="File with the Bearer TOKEN or api_key of clients; several: one a line.")
 ]
 HostName = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="Name by which clients reach the server, besides localhost: without a token at 127.0.0.1 it "
-        "answers to no other; repeatable.",
-    ),
+    typer.Option(metavar="NAME", help="Name, besides localhost, that clients may call it by; repeatable."),
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Serve other machines without a token.")]
 Limit = Annotated[
@@ -51,22 +44,17 @@ Limit = Annotated[
     typer.Option(
         "--limit",
         metavar="NAME=NUMBER",
-        help="Change a limit: texts=32, characters=2000, queue=512, request_seconds=20 ...; repeatable.",
+        help="Such as texts=32, characters=2000, request_seconds=20; repeatable.",
     ),
 ]
 Api = Annotated[
     Literal["deepwire", "libretranslate"],
-    typer.Option(
-        "--api", help="Interface: deepwire's own, or that of LibreTranslate (ours is then under /deepwire)."
-    ),
+    typer.Option("--api", help="deepwire's own, or LibreTranslate's (ours is then under /deepwire)."),
 ]
 NoFiles = Annotated[bool, typer.Option("--no-files", help="Translate no documents.")]
 Cors = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="ORIGIN",
-        help="Let pages of https://example.org use the server from browsers; * = of all; repeatable.",
-    ),
+    typer.Option(metavar="ORIGIN", help="Pages of https://example.org may use it; * = all; repeatable."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No line for each request on stderr.")]
 

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 Plans = Annotated[
     list[str],
     typer.Argument(
-        metavar="PLAN.yaml... [KEY=VALUE]...",
-        help="Plans, and changes to them such as seeds=[1] or text=FOLDER.",
+        metavar="PLAN.yaml... [KEY=VALUE]...", help="Plans, and changes such as seeds=[1] or text=FOLDER."
     ),
 ]
 Folder = Annotated[Path, typer.Option(help="Where runs and pages are kept; the same goes on.")]
@@ -31,16 +30,12 @@ Direction = Annotated[list[str] | None, typer.Option(help="Train only in this di
 Jobs = Annotated[
     int,
     typer.Option(
-        "--jobs",
-        "-j",
-        min=1,
-        help="Train so many runs at a time: as many as there are cores, where each has one thread "
-        "(training.threads: 1).",
+        "--jobs", "-j", min=1, help="Runs at a time: as many as cores, where each has training.threads=1."
     ),
 ]
 Retry = Annotated[bool, typer.Option("--retry", help="Try runs that failed before once more.")]
 ReportOnly = Annotated[
-    bool, typer.Option("--report-only", help="Train nothing; write the page of what is kept.")
+    bool, typer.Option("--report-only", help="Train nothing; write the page of what is there.")
 ]
 Markdown = Annotated[Path | None, typer.Option(help="Also write the page there, with figures as SVG.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the tables at the end.")]

@@ -28,16 +28,14 @@ if TYPE_CHECKING:
     from deepwire.distributed.process_group import ProcessGroup
 
 SourceText = Annotated[Path, typer.Option("--source", "--input", "-i", help="Source of the training text.")]
-MonolingualText = Annotated[
-    Path, typer.Option("--input", "-i", help="Text in the language that MODEL reads.")
-]
+MonolingualText = Annotated[Path, typer.Option("--input", "-i", help="Text in the language MODEL reads.")]
 OutputPrefix = Annotated[
     Path,
     typer.Option(
         "--output",
         "-o",
         metavar="PREFIX[.gz]",
-        help="Prefix of the two files, for data.train of a run file; .gz, .zst or .xz at its end compresses.",
+        help="Prefix of both files, for data.train; .gz, .zst or .xz.",
     ),
 ]
 Tag = Annotated[str, typer.Option(help="A word in front of each translation, such as <BT>.")]

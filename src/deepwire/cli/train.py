@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import errno
-import os
 import shlex
 import sys
 from contextlib import ExitStack, closing
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from deepwire.cli.line_by_line import silence_stdout
 from deepwire.cli.options import Overrides, RunFileName
 from deepwire.command_line import again
 
@@ -27,19 +26,11 @@ if TYPE_CHECKING:
 Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew; a run that is there becomes RUN.1.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors; RUN/log.txt has it all.")]
 DryRunOption = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run",
-        help="Make a few updates and show memory, tokens/s, padding and the expected time; keep nothing.",
-    ),
+    bool, typer.Option("--dry-run", help="A few updates, for memory, tokens/s, padding and expected time.")
 ]
 LogCommandOption = Annotated[
     str | None,
-    typer.Option(
-        "--log-command",
-        metavar="COMMAND",
-        help="Start this program and write every record to its standard input, as JSON lines.",
-    ),
+    typer.Option("--log-command", metavar="COMMAND", help="Program that gets each record on stdin, as JSON."),
 ]
 
 
@@ -115,14 +106,8 @@ def _train(
             ended_by_signal = run.stop_reason is not None and run.stop_reason.exit_code
             if error.errno != errno.EIO and not ended_by_signal:
                 raise
-            _silence_stdout()  # the terminal is gone, and that may be why a signal ended the run
+            silence_stdout()  # the terminal is gone, and that may be why a signal ended the run
     return run
-
-
-def _silence_stdout() -> None:
-    """Send the rest of stdout nowhere: else its error, when Python ends, would become the exit code."""
-    with Path(os.devnull).open("wb") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _summarise(loaded: LoadedRunFile, run: Run, processes: ProcessGroup) -> None:

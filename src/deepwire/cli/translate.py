@@ -21,15 +21,11 @@ if TYPE_CHECKING:
     from deepwire.decoding.translation_io import Request
 
 Prefix = Annotated[Path | None, typer.Option(help="Beginnings of the translations, line by line.")]
-JsonInput = Annotated[
-    bool, typer.Option("--json-input", help='Read {"text": ..., "prefix": ..., "to": ...}.')
-]
+JsonInput = Annotated[bool, typer.Option("--json-input", help='Read {"text": ..., "prefix": ..., "to": ...}')]
 LanguageColumn = Annotated[
-    int | None, typer.Option(min=1, max=2, help="Lines are LANGUAGE<tab>TEXT (1) or TEXT<tab>LANGUAGE (2).")
+    int | None, typer.Option(min=1, max=2, help="Lines are LANGUAGE<tab>TEXT (1) or the reverse (2).")
 ]
-Alignment = Annotated[
-    bool, typer.Option("--alignment", help="Also alignments: `A dog runs. ||| 0-0 1-1 2-2`.")
-]
+Alignment = Annotated[bool, typer.Option("--alignment", help="Also alignments: `A dog. ||| 0-0 1-1 2-2`.")]
 Scores = Annotated[bool, typer.Option("--scores", help="Write score, tab, translation.")]
 Stream = Annotated[bool, typer.Option("--stream", help="Answer each line as it comes, as at a terminal.")]
 

@@ -28,13 +28,9 @@ DocumentFile = Annotated[Path, typer.Option("--input", "-i", help="Document; its
 OutputFile = Annotated[Path | None, typer.Option("--output", "-o", help="Default: beside it, as a.en.docx.")]
 JsonPath = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="PATH",
-        help="JSON: translate the strings here only, for example items[*].title or **.label; repeatable.",
-    ),
+    typer.Option(metavar="PATH", help="JSON: only strings here, as items[*].title or **.label; repeatable."),
 ]
 
-_MAX_BYTES = 1 << 30
 _WINDOW = 512  # sentences translated between updates of the progress line
 
 
@@ -60,6 +56,7 @@ def translate_file(
 
     deepwire translate-file runs/demo --input de.json --json-path "**.title" --output en.json
     """
+    from deepwire.data.text.files import read_bytes
     from deepwire.ops.process import configure_process
     from deepwire.serve.documents.document import Options
     from deepwire.serve.documents.registry import ENDINGS, ending, require_reader
@@ -67,7 +64,7 @@ def translate_file(
     if json_path and input_.suffix.lower() != ".json":
         raise UsageError("--json-path has an effect only on .json files")
     require_reader(input_.name)
-    content = _read(input_)
+    content = b"".join(read_bytes(input_))
     inputs = [input_] if terms is None else [input_, terms]
     if output is not None:
         kind = ending(input_.name)
@@ -98,21 +95,6 @@ def translate_file(
         stream.buffer.write(translated)
     if not quiet:
         tell(f"wrote {output}")
-
-
-def _read(path: Path) -> bytes:
-    if path.is_dir():
-        raise DataError(f"{path}: is a folder, not a document")
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot read: {error.strerror}") from None
-    if len(content) > _MAX_BYTES:
-        raise DataError(f"{path}: has more than {_MAX_BYTES:,} bytes", "translate it in parts")
-    return content
 
 
 def _languages(model: Model, from_: str | None, to: str | None) -> tuple[str, str]:

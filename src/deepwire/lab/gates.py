@@ -15,15 +15,7 @@ from torch import Tensor, nn
 
 from deepwire.data.languages import Direction
 from deepwire.errors import UsageError
-from deepwire.lab.finding import (
-    BarChart,
-    Figure,
-    Finding,
-    HeatMap,
-    Series,
-    Table,
-    provenance,
-)
+from deepwire.lab.finding import BarChart, Figure, Finding, HeatMap, Series, Table, provenance
 from deepwire.lab.subject import PairBatch, open_model, repeating, text_for
 from deepwire.model.introspection import GateProbe, Place
 from deepwire.model.stack_spec import Side

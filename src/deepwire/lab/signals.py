@@ -19,15 +19,7 @@ from torch import Tensor
 
 from deepwire.decoding.model_loading import pick_device
 from deepwire.errors import DataError, UsageError
-from deepwire.lab.finding import (
-    Figure,
-    Finding,
-    LineChart,
-    ModelSource,
-    Series,
-    Table,
-    provenance,
-)
+from deepwire.lab.finding import Figure, Finding, LineChart, ModelSource, Series, Table, provenance
 from deepwire.lab.subject import (
     PairBatch,
     TrainingText,

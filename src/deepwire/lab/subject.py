@@ -415,7 +415,10 @@ def text_of_run(
         DataError: The text is gone or damaged.
         ModelError: The stored settings are damaged, or the text gives another vocabulary now.
     """
-    config = _run_file(run)
+    try:
+        config = RunFile.model_validate(completed(read_json(run.resolved_config)))
+    except ValidationError as error:
+        raise ModelError(f"{run.resolved_config}: {error.errors()[0]['msg']}") from error
     prepared = prepare(config.data, seed=config.seed, progress=progress)
     if prepared.vocabularies.digest != vocabularies.digest:
         raise ModelError(
@@ -423,13 +426,6 @@ def text_of_run(
             "the text has changed since the run was trained; restore it",
         )
     return TrainingText(config, prepared)
-
-
-def _run_file(run: RunDirectory) -> RunFile:
-    try:
-        return RunFile.model_validate(completed(read_json(run.resolved_config)))
-    except ValidationError as error:
-        raise ModelError(f"{run.resolved_config}: {error.errors()[0]['msg']}") from error
 
 
 def open_untrained(name: str, overrides: Sequence[str] = ()) -> TrainingText:

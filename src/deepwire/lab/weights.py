@@ -19,14 +19,7 @@ from deepwire.data.languages import Direction, Languages
 from deepwire.decoding.model_loading import languages_of
 from deepwire.errors import DataError, UsageError
 from deepwire.lab.finding import BarChart, Figure, Finding, HeatMap, LineChart, Series, provenance
-from deepwire.lab.subject import (
-    AnalysedModel,
-    PairBatch,
-    ReadText,
-    open_model,
-    repeating,
-    text_for,
-)
+from deepwire.lab.subject import AnalysedModel, PairBatch, ReadText, open_model, repeating, text_for
 from deepwire.model.aggregations.aggregation import Aggregation, History
 from deepwire.model.aggregations.mudd import MUDD
 from deepwire.model.connections.connection import Connection, ConnectionWrapper, DepthState
@@ -89,7 +82,10 @@ def analyse_weights(
     subject = open_model(model, device)
     network, languages = subject.loaded.model, languages_of(subject.loaded)
     text, missing = _text_to_read(subject, source, reference, sentences, direction)
-    weights = list(_all_weights(network))
+    stacks = network.stacks().items()
+    weights: list[tuple[str, DepthWeights]] = [
+        (side, each) for side, stack in stacks for each in stack.depth_weights()
+    ]
     if text is not None:
         weights += text_weights(network, text.batches())
     if not weights:
@@ -143,12 +139,6 @@ def _text_to_read(
         if given or direction is not None:
             raise
         return None, str(error)
-
-
-def _all_weights(model: TranslationModel) -> Iterator[tuple[str, DepthWeights]]:
-    for side, stack in model.stacks().items():
-        for weights in stack.depth_weights():
-            yield side, weights
 
 
 def _with_language_names(weights: DepthWeights, languages: Languages | None) -> DepthWeights:

@@ -33,6 +33,22 @@ def in_turn(runs: list[StudyRun]) -> Callable[[], StudyRun | None]:
     return lambda: next(waiting, None)
 
 
+StandIn = Callable[[str], None]
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """Has a shell script stand for the program that trains."""
+
+    def write(script: str) -> None:
+        program = tmp_path / "program"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setattr(processes.sys, "executable", str(program))
+
+    return write
+
+
 _LONG = f"loss not finite: {'x' * 300}"
 
 
@@ -81,13 +97,10 @@ def test_a_signal_stops_it_and_the_same_command_goes_on(
     [(0, None), (5, _LONG), (2, UsageError), (130, Stopped), (143, Stopped)],
 )
 def test_how_a_training_process_ended_decides_what_follows(
-    plan: Path, tmp_path: Path, monkeypatch, code: int, outcome: object
+    plan: Path, tmp_path: Path, stand_in: StandIn, code: int, outcome: object
 ) -> None:
-    program = tmp_path / "program"
     lines = f"{'warning ' * 50}", f"error: {_LONG}", "hint: try another"
-    program.write_text("\n".join(["#!/bin/sh", *(f"echo '{line}' >&2" for line in lines), f"exit {code}"]))
-    program.chmod(0o755)
-    monkeypatch.setattr(processes.sys, "executable", str(program))
+    stand_in("\n".join([*(f"echo '{line}' >&2" for line in lines), f"exit {code}"]))
     run = runs_of(plan, tmp_path, "seeds=[1]")[0]
     with stoppable() as stop:
         trained = train_runs(in_turn([run]), at_once=2, stop=stop)
@@ -101,10 +114,9 @@ def test_how_a_training_process_ended_decides_what_follows(
 
 
 def test_two_at_a_time_and_one_less_while_a_result_is_looked_at(
-    plan: Path, tmp_path: Path, monkeypatch
+    plan: Path, tmp_path: Path, stand_in: StandIn
 ) -> None:
     """Each run waits for a file; all that are left are stopped, and save themselves, when nobody waits."""
-    program = tmp_path / "program"
     script = """
         trap "echo stopped >> $0.log; exit 143" TERM
         for word; do case $word in run=*) run=$(echo $word | tr / .);; esac; done
@@ -112,9 +124,7 @@ def test_two_at_a_time_and_one_less_while_a_result_is_looked_at(
         until [ -e $0$run ]; do sleep 0.02; done
         echo ended $run >> $0.log
     """
-    program.write_text(f"#!/bin/sh\n{script}")
-    program.chmod(0o755)
-    monkeypatch.setattr(processes.sys, "executable", str(program))
+    stand_in(script)
     runs = runs_of(plan, tmp_path, "seeds=[1,2,3,4]")
     names = [f"run={run.folder}".replace("/", ".") for run in runs]
     log = tmp_path / "program.log"
@@ -140,13 +150,11 @@ def test_two_at_a_time_and_one_less_while_a_result_is_looked_at(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
 def test_a_training_stops_when_the_command_that_started_it_is_killed(
-    plan: Path, tmp_path: Path, monkeypatch
+    plan: Path, tmp_path: Path, stand_in: StandIn
 ) -> None:
-    program, log = tmp_path / "program", tmp_path / "log"
-    script = f"trap 'echo stopped >> {log}; exit 143' TERM\necho begun >> {log}\nwhile :; do sleep 0.02; done"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(processes.sys, "executable", str(program))
+    log = tmp_path / "log"
+    trap = f"trap 'echo stopped >> {log}; exit 143' TERM"
+    stand_in(f"{trap}\necho begun >> {log}\nwhile :; do sleep 0.02; done")
     run = runs_of(plan, tmp_path, "seeds=[1]")[0]
 
     def work() -> int:
@@ -167,13 +175,10 @@ def test_a_training_stops_when_the_command_that_started_it_is_killed(
 
 
 def test_a_run_is_begun_when_the_training_before_it_has_let_go(
-    plan: Path, tmp_path: Path, monkeypatch
+    plan: Path, tmp_path: Path, stand_in: StandIn, monkeypatch
 ) -> None:
     """Who was killed may still be saving."""
-    program = tmp_path / "program"
-    program.write_text("#!/bin/sh\nexit 0\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(processes.sys, "executable", str(program))
+    stand_in("exit 0")
     run = runs_of(plan, tmp_path, "seeds=[1]")[0]
     with RunDirectory(run.folder).locked(), stoppable() as stop:
         monkeypatch.setattr(processes, "_SAVING_SECONDS", 0.1)

@@ -83,9 +83,7 @@ def report(models: Runs) -> Findings:
     return findings
 
 
-Subject = Annotated[
-    str, typer.Argument(metavar="RUNFILE|RECIPE|MODEL", help="Before training, or the model of a run.")
-]
+Subject = Annotated[str, typer.Argument(metavar="RUNFILE|RECIPE|MODEL", help="Before training, or trained.")]
 Seeds = Annotated[int | None, typer.Option(min=1, help="Models to draw of a run file. [default: 3]")]
 Tokens = Annotated[int, typer.Option(min=1, help="Target tokens of the training text to read.")]
 

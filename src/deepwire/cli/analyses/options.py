@@ -34,16 +34,19 @@ Plots = Annotated[Path | None, typer.Option("--plots", help="Also draw every fig
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="File for text or JSON.")]
 
 
+_MOST = 100_000
+
+
 def numbers(text: str) -> list[int]:
     """Whole numbers from ``1,2,4``; none from an empty text.
 
     Raises:
-        BadParameter: The text is something else.
+        BadParameter: The text is something else, or a number is below 1 or enormous.
     """
-    try:
-        return [int(part) for part in text.split(",")] if text else []
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no list of whole numbers such as 1,2,4") from None
+    parts = text.split(",") if text else []
+    if not all(part.strip().isdecimal() and 1 <= int(part) <= _MOST for part in parts):
+        raise typer.BadParameter(f"{text!r} is no list of numbers from 1 to {_MOST:,}, such as 1,2,4")
+    return [int(part) for part in parts]
 
 
 _OUTPUTS: Mapping[str, tuple[Any, object]] = {

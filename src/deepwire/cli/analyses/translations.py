@@ -61,17 +61,10 @@ def compare(
 
 
 Contrastive = Annotated[
-    Path,
-    typer.Option(
-        "--contrastive",
-        "-c",
-        help="LingEval97's JSON; or, with --source and --reference, a text with the errors.",
-    ),
+    Path, typer.Option("--contrastive", "-c", help="LingEval97's JSON; with --source and --reference a text.")
 ]
 PlainSource = Annotated[Path | None, typer.Option("--source", "-s", help="Plain files: the source.")]
-PlainReference = Annotated[
-    Path | None, typer.Option("--reference", "-r", help="Plain files: the right ones.")
-]
+PlainReference = Annotated[Path | None, typer.Option("--reference", "-r", help="Plain files: the right one.")]
 Sample = Annotated[int | None, typer.Option(min=1, help="Only so many contrasts, drawn at random.")]
 
 
