@@ -88,13 +88,3 @@ def test_every_format_that_pays_here_is_measured(capsys: pytest.CaptureFixture[s
         results = json.loads(capsys.readouterr().out)["results"]
         assert [(each["beam"], each["batch"]) for each in results] == [(2, 1), (1, 2)]
         assert all(len(ids) == 4 for each in results for ids in each["translations"])
-
-
-def test_batches_change_no_translation() -> None:
-    model = model_of_words()
-    source = [[5, 6, 2], [7, 2], [9, 9, 9, 9, 2]]
-    for beam in (1, 3):
-        one, all_ = (
-            decoding_speed.translate(model, source, {"beam": beam, "batch": batch}, 8) for batch in (1, 3)
-        )
-        assert one == all_

@@ -77,7 +77,7 @@ def test_stdin_is_read(corpus: Path) -> None:
 
 
 def test_download_prints_digests_and_wants_as_many_as_addresses(
-    corpus: Path, capsys: pytest.CaptureFixture[str]
+    corpus: Path, capsys: pytest.CaptureFixture[str], refused
 ) -> None:
     digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     (corpus / "there").write_bytes(b"")
@@ -85,9 +85,17 @@ def test_download_prints_digests_and_wants_as_many_as_addresses(
     shown = capsys.readouterr()
     assert shown.out == f"{digest}  there\n"
     assert shown.err == "there is here already\n"
-    assert main(["data", "download", "http://h/a", "http://h/b", "--sha256", digest]) == 2
-    assert "2 addresses but 1 digest\n" in capsys.readouterr().err
-    assert main(["data", "download", "http://h/a/x.gz", "http://h/b/x.gz"]) == 2
-    assert "x.gz: several addresses have this file name" in capsys.readouterr().err
-    assert main(["data", "download", "http://127.0.0.1:1/a", "--to", "new"]) == 1
-    assert "hint: is there a network connection?" in capsys.readouterr().err
+    refused(
+        2, "2 addresses but 1 digest\n", "data", "download", "http://h/a", "http://h/b", "--sha256", digest
+    )
+    refused(
+        2,
+        "x.gz: several addresses have this file name",
+        "data",
+        "download",
+        "http://h/a/x.gz",
+        "http://h/b/x.gz",
+    )
+    refused(
+        1, "hint: is there a network connection?", "data", "download", "http://127.0.0.1:1/a", "--to", "new"
+    )

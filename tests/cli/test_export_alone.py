@@ -109,20 +109,26 @@ def test_a_language_model_writes_line_breaks(here: Path, joint: Vocabularies) ->
     assert any(text.count("\n") > prompt.count("\n") for prompt, text in zip(prompts, theirs, strict=True))
 
 
-def test_document_context_is_refused(
-    here: Path, joint: Vocabularies, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_document_context_is_refused(here: Path, joint: Vocabularies, refused) -> None:
     config = {**SMALL, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
     context = ContextConfig(source=1, max_length=40)
     save(joint, config, PIECES + 1, PIECES + 1, **context.to_metadata())
-    assert main(["export", "model", "-o", "out", "--format", "torch_export", "--unchecked"]) == 4
-    assert "was trained with data.context" in capsys.readouterr().err
+    refused(
+        4,
+        "was trained with data.context",
+        "export",
+        "model",
+        "-o",
+        "out",
+        "--format",
+        "torch_export",
+        "--unchecked",
+    )
     assert {path.name for path in here.iterdir()} == {"model"}
 
 
-def test_others_refuse_them(here: Path, joint: Vocabularies, capsys: pytest.CaptureFixture[str]) -> None:
+def test_others_refuse_them(here: Path, joint: Vocabularies, refused) -> None:
     pytest.importorskip("ctranslate2")
     save(joint, {**ALONE, "decoder": {"layers": 1}}, 0, PIECES, text={"unit": "lines"})
-    assert main(["export", "model", "-o", "out", "--unchecked"]) == 4
-    assert "is a language model, and ctranslate2 has none" in capsys.readouterr().err
+    refused(4, "is a language model, and ctranslate2 has none", "export", "model", "-o", "out", "--unchecked")
     assert {path.name for path in here.iterdir()} == {"model"}

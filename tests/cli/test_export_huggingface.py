@@ -157,34 +157,13 @@ def test_tags_of_languages_are_written_in_the_text_or_given_to_generate(
     assert there(tmp_path / "out", lines, tag, max_length=42, **start) == ours.translate(lines, to="fr")
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (
-            {"encoder": {"aggregation": "dlcl"}},
-            "no class of transformers computes model.encoder.aggregation=dlcl",
-        ),
-        ({"decoder": {"mixer": "average_attention"}}, "model.decoder.mixer=average_attention"),
-        ({**both(POST), "positions": "learned"}, "model.positions=learned with post_norm"),
-        ({**both(PRE), "positions": {**FAIRSEQ, "first": 0}}, "model.positions=halves from 0 with pre_norm"),
-        ({**both(PRE), "positions": FAIRSEQ}, "model.bias.output=true"),
-        ({**both(PRE), "embeddings": {"tie": "none"}}, "model.embeddings.tie=none with pre_norm"),
-        ({"activation": "glu"}, "model.activation=glu"),
-        (both({"layers": 1, "connection": "deepnorm"}), "model.encoder.connection=deepnorm"),
-    ],
-)
-def test_what_no_class_computes_is_refused_by_name(
-    settings: dict[str, object], said: str, joint: Vocabularies, export, tmp_path: Path
-) -> None:
-    code, _, errors = export(saved(tmp_path / "model", joint, settings), "--unchecked")
-    assert code == 4
-    assert said in errors
-    assert not list(tmp_path.glob("*out*"))
-
-
-def test_other_vocabularies_and_a_missing_library_are_refused(
+def test_what_transformers_cannot_have_is_refused(
     joint: Vocabularies, export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    model = saved(tmp_path / "deep", joint, {"encoder": {"aggregation": "dlcl"}})
+    code, _, errors = export(model, "--unchecked")
+    said = "no class of transformers computes model.encoder.aggregation=dlcl"
+    assert (code, said in errors) == (4, True)
     words = Vocabularies.learn(WordsConfig(joint=True), [Pair(1, "ein hund", "a dog", 0)])
     code, _, errors = export(saved(tmp_path / "words", words, MODELS["post-norm"][1]), "--unchecked")
     assert (code, "of the type words" in errors) == (4, True)

@@ -26,7 +26,7 @@ from deepwire.errors import ModelError
 pytest.importorskip("onnxscript")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-LINES = 9
+LINES = 6
 FORMAT = "onnx"
 Text = Mapping[str, Sequence[str]]
 SETTINGS = {

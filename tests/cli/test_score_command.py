@@ -3,15 +3,12 @@ from __future__ import annotations
 import json
 
 import pytest
-import torch
 from permissions import permissions_obeyed
+from untrained_models import save_untrained
 
-from deepwire.checkpoint.store import save_model
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
-from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
 
 SOURCE, TARGET = "ein hund\n\nzwei katzen\nhund\n", "a dog\ncat\ntwo cats\n \n"
 
@@ -21,18 +18,9 @@ def model(tmp_path_factory):
     vocabularies = Vocabularies.learn(
         WordsConfig(joint=True), [Pair(1, "ein hund zwei katzen", "a dog two cats cat", 0)]
     )
-    config = {
-        "d_model": 16,
-        "heads": 2,
-        "feed_forward": 32,
-        "encoder": {"layers": 1},
-        "decoder": {"layers": 1},
-    }
-    torch.manual_seed(3)
-    sizes = vocabularies.source.size, vocabularies.target.size
-    folder = tmp_path_factory.mktemp("models") / "one"
-    save_model(folder, build_model(ModelConfig.model_validate(config), *sizes), vocabularies, {})
-    return str(folder)
+    stacks = {side: {"layers": 1} for side in ("encoder", "decoder")}
+    small = {"d_model": 16, "heads": 2, "feed_forward": 32, **stacks}
+    return str(save_untrained(tmp_path_factory.mktemp("models") / "one", vocabularies, small, {}))
 
 
 @pytest.fixture

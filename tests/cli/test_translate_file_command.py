@@ -35,13 +35,12 @@ def test_a_document_stands_beside_the_other(model, tmp_path):
     assert (tmp_path / "a.en.txt").read_text() == f"{one}\n\n{two} {three}\n"
 
 
-def test_a_document_is_replaced_only_by_name(model, tmp_path, monkeypatch, capsys):
+def test_a_document_is_replaced_only_by_name(model, tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("ein hund\n")
     (tmp_path / "a.en.txt").write_text("by hand\n")
     command = ["translate-file", str(model), "--input", "a.txt", "--from", "de", *QUIET]
-    assert main(command) == 2
-    assert "a.en.txt: exists already\nhint: replace it with --output a.en.txt, or" in capsys.readouterr().err
+    refused(2, "a.en.txt: exists already\nhint: replace it with --output a.en.txt, or", *command)
     assert (tmp_path / "a.en.txt").read_text() == "by hand\n"
     assert main([*command, "--output", "a.en.txt"]) == 0
     assert (tmp_path / "a.en.txt").read_text() != "by hand\n"

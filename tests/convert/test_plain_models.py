@@ -52,6 +52,9 @@ def test_a_plain_model_is_plain_with_settings_that_nobody_knows_yet() -> None:
     assert huggingface_class(LaterModel()).model_type == "pegasus"
 
 
+FAIRSEQ = {"type": "sinusoidal", "layout": "halves", "first": 2}
+
+
 def both(connection: object) -> dict[str, object]:
     return {side: {"connection": connection} for side in ("encoder", "decoder")}
 
@@ -86,6 +89,13 @@ def test_ctranslate2_refuses_by_name(settings: dict[str, object], said: str) -> 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
+        ({"activation": "glu"}, "activation=glu"),
+        ({"decoder": {"mixer": "average_attention"}}, "decoder.mixer=average_attention"),
+        ({**both("post_norm"), "positions": "learned"}, "positions=learned with post_norm"),
+        ({**both("pre_norm"), "positions": {**FAIRSEQ, "first": 0}}, "positions=halves from 0 with pre_norm"),
+        ({**both("pre_norm"), "positions": FAIRSEQ}, "bias.output=true"),
+        ({**both("pre_norm"), "embeddings": {"tie": "none"}}, "embeddings.tie=none with pre_norm"),
+        (both("deepnorm"), "encoder.connection=deepnorm"),
         ({"architecture": "decoder_only"}, "architecture=decoder_only"),
         ({"encoder": {"recurrence": {"prelude": 1, "coda": 1}, "layers": 4}}, "encoder.recurrence"),
         ({"decoder": {"connection": {"type": "pre_norm", "final_norm": False}}}, "final_norm=false"),

@@ -32,12 +32,12 @@ Train = Callable[[StudyRun], Failure | None]
 ROOT = Path(__file__).parents[3]
 
 LONG = [
-    "settings=[training.log_every=1, training.max_updates=60, 'training.validation={every: 10}', "
-    "'training.early_stopping={metric: nll, patience: 6}', 'training.checkpoint={every: 10, keep_last: 4}', "
+    "settings=[training.log_every=1, training.max_updates=30, 'training.validation={every: 5}', "
+    "'training.early_stopping={metric: nll, patience: 6}', 'training.checkpoint={every: 5, keep_last: 4}', "
     "training.threads=1]",
-    "budgets=[30, 60]",
+    "budgets=[15, 30]",
     "average=2",
-    "search.max_updates=10",
+    "search.max_updates=5",
     "systems.broken.settings=['training.schedule={type: constant, peak: 1e30}', training.clip_norm=null]",
     "more_tests.later=later",
 ]
@@ -78,25 +78,25 @@ def done(
 
 
 def test_trials_come_first_and_then_budget_by_budget(done: Done) -> None:
-    search, runs = "search/10/de-en", "runs/de-en"
+    search, runs = "search/5/de-en", "runs/de-en"
     assert done.trained == [
         f"{search}/plain+own/seed-1",
         f"{search}/plain+slow/seed-1",
+        f"{runs}/plain/seed-1 15",
+        f"{runs}/lstm/seed-1 15",
+        f"{runs}/broken/seed-1 15",
         f"{runs}/plain/seed-1 30",
         f"{runs}/lstm/seed-1 30",
-        f"{runs}/broken/seed-1 30",
-        f"{runs}/plain/seed-1 60",
-        f"{runs}/lstm/seed-1 60",
     ]
 
 
 def test_a_run_is_measured_at_each_budget_with_the_mean_of_regular_checkpoints(done: Done) -> None:
     result = done.result("de-en.plain.1")
-    first, second = result["standings"]["30"], result["standings"]["60"]
-    assert (first["updates"], first["averaged"], first["stood_still"]) == (30, [20, 30], False)
-    assert second["updates"] == second["averaged"][-1] <= 60
+    first, second = result["standings"]["15"], result["standings"]["30"]
+    assert (first["updates"], first["averaged"], first["stood_still"]) == (15, [10, 15], False)
+    assert second["updates"] == second["averaged"][-1] <= 30
     assert second["target_tokens"] > first["target_tokens"] > 0
-    assert result["curve"]["updates"][:4] == [10, 20, 30, 40]
+    assert result["curve"]["updates"][:4] == [5, 10, 15, 20]
     assert first["best_nll"] == min(result["curve"]["nll"][:3])
     assert result["parameters"] > 1000
     assert result["trained_with"]["torch"]
@@ -104,7 +104,7 @@ def test_a_run_is_measured_at_each_budget_with_the_mean_of_regular_checkpoints(d
     metric = LanguageMetrics(("bleu",)).of("en")[0]
     assert metric.score_of(unpack(test["statistics"]), 1).value == pytest.approx(test["bleu"])
     assert (test["sentences"], later["sentences"]) == (16, 20)
-    lines = (done.folder / "plan" / "translations" / "de-en.plain.1.30.de-en.txt").read_text().splitlines()
+    lines = (done.folder / "plan" / "translations" / "de-en.plain.1.15.de-en.txt").read_text().splitlines()
     assert len(lines) == 16
 
 
@@ -117,8 +117,8 @@ def test_no_folder_of_this_machine_is_kept(done: Done, corpus: Path) -> None:
 def test_a_run_that_fails_is_shown_as_failed_and_the_next_follows(done: Done) -> None:
     result = done.result("de-en.broken.1")
     assert "standings" not in result
-    assert "not finite" in result["failed"]["30"]
-    assert "de-en.broken.1 to update 30: FAILED with exit code 5" in done.said
+    assert "not finite" in result["failed"]["15"]
+    assert "de-en.broken.1 to update 15: FAILED with exit code 5" in done.said
     page = (done.folder / "study.md").read_text()
     assert "| failed | de-en.broken.1: " in page
     assert "| plain (baseline) | own | " in page or "| plain (baseline) | slow | " in page
@@ -188,7 +188,7 @@ def test_results_that_are_gone_are_measured_again_without_training(
     folders = ["--folder", str(moved), "--results", str(tmp_path / "results")]
     assert main([*done.command, "seeds=[1]", "--only", "lstm", "--only", "broken", *folders]) == 0
     # Trials are made of what is there; the one failed.
-    assert trained == ["plain ", "plain ", "broken 30"]
+    assert trained == ["plain ", "plain ", "broken 15"]
     again = json.loads((tmp_path / "results" / "plan" / "runs" / "de-en.lstm.1.json").read_text())
     for stop, standing in done.result("de-en.lstm.1")["standings"].items():
         for key in ("bleu", "statistics"):
@@ -211,7 +211,7 @@ def test_killed_at_any_time_the_same_command_goes_on_bit_for_bit(
     done: Done, train_here: Train, one_by_one: StandIn, tmp_path: Path, monkeypatch
 ) -> None:
     """`kill -9` of the command: its training saves itself and stops, and the rest comes out as without it."""
-    command = [*done.command, "seeds=[1]", "search=null", "budgets=[30]", "--only", "plain"]
+    command = [*done.command, "seeds=[1]", "search=null", "budgets=[15]", "--only", "plain"]
     command += ["--folder", str(tmp_path)]
     process = Piped(*command)
     run = tmp_path / "plan" / "runs" / "de-en" / "plain" / "seed-1"
@@ -229,7 +229,7 @@ def test_killed_at_any_time_the_same_command_goes_on_bit_for_bit(
     kept = json.loads((tmp_path / "results" / "plan" / "runs" / "de-en.plain.1.json").read_text())
     whole = done.result("de-en.plain.1")
     assert kept["curve"]["nll"] == whole["curve"]["nll"][:3]
-    mine, theirs = (each["standings"]["30"] for each in (kept, whole))
+    mine, theirs = (each["standings"]["15"] for each in (kept, whole))
     assert mine["averaged"] == theirs["averaged"]
     assert mine["tests"]["de-en"]["statistics"] == theirs["tests"]["de-en"]["statistics"]
 
@@ -237,11 +237,11 @@ def test_killed_at_any_time_the_same_command_goes_on_bit_for_bit(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["budgets=[35]"], "35 is no multiple of training.checkpoint.every"),
+        (["budgets=[17]"], "17 is no multiple of training.checkpoint.every"),
         (["average=4"], "keep_last has to be more than average=4"),
         (["systems.lstm.settings=['training.schedule={type: cosine, warmup: 5}']"], "ends with the run"),
         (["baseline=gone"], "'gone' is no system"),
-        (["search.max_updates=60"], "a trial is shorter"),
+        (["search.max_updates=30"], "a trial is shorter"),
         (["systems.lstm.one_model=true"], "directions=null"),
         (["text=gone"], "no such folder"),
         (["settings.0=data.train={text}/train"], "where is the text?"),
