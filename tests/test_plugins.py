@@ -50,22 +50,22 @@ model:
 Install = Callable[..., None]
 
 
+def forget() -> None:
+    """Be as a new process, which has imported no plugin."""
+    plugins._registered.clear()
+    plugins._allowed.clear()
+    plugins._announced.cache_clear()
+    plugins._distributions.cache_clear()
+    for table in choice._TABLES.values():
+        table.others.clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "deepwire_example"]:
+        del sys.modules[name]
+
+
 @pytest.fixture(autouse=True)
 def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each test begins without plugins, and leaves none behind."""
     monkeypatch.setenv("DEEPWIRE_PLUGINS", "")  # one that was not there would not be taken away again
-    tables = choice._TABLES.values()
-
-    def forget() -> None:
-        plugins._registered.clear()
-        plugins._allowed.clear()
-        plugins._announced.cache_clear()
-        plugins._distributions.cache_clear()
-        for table in tables:
-            table.others.clear()
-        for name in [name for name in sys.modules if name.partition(".")[0] == "deepwire_example"]:
-            del sys.modules[name]
-
     forget()
     yield
     forget()
@@ -111,11 +111,7 @@ def stored(installed: None, tmp_path: Path) -> Path:
     settings = {**SHAPE, "encoder": {"layers": 1, "connection": "highway"}}
     model = deepwire.build(settings, (vocabularies.source.size, vocabularies.target.size))
     save_model(tmp_path / "model", model, vocabularies, {})
-    plugins._registered.clear()
-    for table in choice._TABLES.values():
-        table.others.clear()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "deepwire_example"]:
-        del sys.modules[name]
+    forget()
     return tmp_path / "model"
 
 
@@ -186,11 +182,9 @@ def test_a_place_in_a_run_file_is_imported(tmp_path: Path) -> None:
         {"kind": "connection", "name": PLACE, "package": "deepwire_example", "version": "", "place": PLACE}
     ]
     record = json.loads(json.dumps(loaded.to_json()))
-    plugins._registered.clear()
-    plugins._allowed.clear()
-    for table in choice._TABLES.values():
-        table.others.clear()
-    assert LoadedRunFile.from_json(record).config.model == loaded.config.model
+    forget()
+    again = LoadedRunFile.from_json(record).config.model
+    assert again.model_dump() == loaded.config.model.model_dump()
 
 
 @pytest.mark.parametrize(
@@ -278,9 +272,7 @@ def test_optimizer_and_schedule_train_a_model_that_needs_neither(
     assert main(["train", *settings, "training.optimizer.betas=3"]) == 2
     assert "training.optimizer.betas: must be" in capsys.readouterr().err
     uninstall(tmp_path)
-    plugins._registered.clear()
-    for table in choice._TABLES.values():
-        table.others.clear()
+    forget()
     assert main(["train", *settings, "training.max_updates=8"]) == 2
     assert "training.optimizer: must be adam, adamw or muon, not 'lion'" in capsys.readouterr().err
     Path("text").write_text("ein Haus\n")

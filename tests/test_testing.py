@@ -107,16 +107,9 @@ def test_a_wrong_mixer_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "settings"),
-    [
-        (check_mixer, "mhplstm"),
-        (check_aggregation, "dlcl"),
-        (check_fusion, {"type": "groups", "size": 2}),
-        (check_initialization, {"type": "depth_scaled", "form": "released"}),
-    ],
+    "check", [check_connection, check_mixer, check_aggregation, check_fusion, check_initialization]
 )
-def test_every_socket_has_its_check(check, settings) -> None:
-    check(settings)
+def test_a_choice_that_is_none_is_refused_in_a_line(check) -> None:
     with pytest.raises(UsageError, match=r"^settings: must be .*, not 'no_such_choice'") as raised:
         check("no_such_choice")
     assert "\n" not in str(raised.value)

@@ -13,13 +13,6 @@ STORED = Path(__file__).parent / "stored"
 FOLDERS = sorted(path.parent for path in STORED.glob("*/expected.json"))
 
 
-def test_there_is_one_of_each_format() -> None:
-    formats = {
-        json.loads((folder / "expected.json").read_text(encoding="utf-8"))["format"] for folder in FOLDERS
-    }
-    assert formats == {1}
-
-
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_a_stored_model_says_what_it_said(folder: Path) -> None:
     expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))

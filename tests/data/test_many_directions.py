@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import codecs
-import gzip
 from collections import Counter
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
+from real_text import lines
 
 from deepwire.data.batches.batching import (
     BatchSettings,
@@ -26,13 +26,7 @@ from deepwire.data.selection import check_corpora
 from deepwire.data.text.pairs import PairBlock, Texts
 from deepwire.data.vocabulary import BOS, EOS, PAD
 
-MULTI30K = Path(__file__).parents[2] / "examples" / "multi30k"
 COUNT = 300
-
-
-def lines(language: str, count: int) -> list[str]:
-    with gzip.open(MULTI30K / f"train.{language}.gz", "rt", encoding="utf-8", newline="\n") as file:
-        return [next(file).rstrip("\n") for _ in range(count)]
 
 
 ENGLISH = lines("en", COUNT)

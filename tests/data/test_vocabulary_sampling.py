@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import random
@@ -12,23 +11,17 @@ from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
+from real_text import lines
 
 from deepwire.data.subwords.sampling import NEVER, DropoutMerges, Lattice
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies, Vocabulary
 from deepwire.data.vocabulary_config import VocabularyConfig
 
-MULTI30K = Path(__file__).parents[2] / "examples" / "multi30k"
-
-
-def lines(count: int) -> list[str]:
-    with gzip.open(MULTI30K / "train.de.gz", "rt", encoding="utf-8", newline="\n") as file:
-        return [next(file).rstrip("\n") for _ in range(count)]
-
 
 def learn(kind: str) -> Vocabulary:
     config = TypeAdapter(VocabularyConfig).validate_python({"type": kind, "size": 1500})
-    return Vocabularies.learn(config, (Pair(1, line, line, 0) for line in lines(2000))).source
+    return Vocabularies.learn(config, (Pair(1, line, line, 0) for line in lines("de", 2000))).source
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +35,7 @@ def unigram() -> Vocabulary:
 
 
 def test_another_process_draws_the_same(bpe: Vocabulary, unigram: Vocabulary, tmp_path: Path) -> None:
-    both, texts = {"bpe": bpe, "unigram": unigram}, lines(20)
+    both, texts = {"bpe": bpe, "unigram": unigram}, lines("de", 20)
     for kind, vocabulary in both.items():
         Vocabularies(vocabulary, vocabulary, True, kind).save(tmp_path / kind)
     code = (

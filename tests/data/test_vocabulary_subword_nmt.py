@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import io
 import random
 from collections import Counter
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from real_text import lines
 from subword_nmt.apply_bpe import BPE, read_vocabulary
 from subword_nmt.get_vocab import get_vocab
 from subword_nmt.learn_bpe import learn_bpe
@@ -21,22 +21,17 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import VocabularyConfig
 from deepwire.errors import DataError
 
-MULTI30K = Path(__file__).parents[2] / "examples" / "multi30k"
-
-
-def lines(language: str, count: int) -> list[str]:
-    with gzip.open(MULTI30K / f"train.{language}.gz", "rt", encoding="utf-8", newline="\n") as file:
-        return [next(file).rstrip("\n").replace(".", " .").replace(",", " ,") for _ in range(count)]
-
-
-GERMAN, ENGLISH = lines("de", 2000), lines("en", 2000)
+GERMAN, ENGLISH = (
+    [line.replace(".", " .").replace(",", " ,") for line in lines(language, 2000)]
+    for language in ("de", "en")
+)
 
 
 @pytest.fixture(scope="module")
 def codes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("codes") / "bpe.codes"
     with path.open("w", encoding="utf-8") as out:
-        learn_bpe(io.StringIO("\n".join(GERMAN + ENGLISH)), out, 800)
+        learn_bpe(io.StringIO("\n".join(GERMAN[:999] + ENGLISH[:999])), out, 400)
     assert path.read_text(encoding="utf-8").startswith("#version: 0.2")
     return path
 

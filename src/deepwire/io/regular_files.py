@@ -123,6 +123,6 @@ def acquire_lock(path: Path, busy: LogFn) -> TextIO:
     return file
 
 
-def similar_file_names(name: str, there: Iterable[str], count: int = 3) -> list[str]:
+def similar_file_names(name: str, there: Iterable[str]) -> list[str]:
     """File names that differ little from ``name``; nearest first."""
-    return difflib.get_close_matches(name, sorted(there), count)
+    return difflib.get_close_matches(name, sorted(there))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from deepwire.checkpoint.run_directory import better
 from deepwire.data.batches.batching import StreamPosition
@@ -23,13 +23,6 @@ from deepwire.training.config import EarlyStoppingConfig, TrainingConfig
 # More than any run can reach, and few enough to calculate with.
 _Count = Annotated[int, Field(ge=0, le=10**15)]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
-
-
-def _position(value: dict[str, object]) -> StreamPosition:
-    position = StreamPosition.from_json(value)
-    if position.epoch > 10**9 or max(position.window, position.index, position.number) > 10**15:
-        raise ValueError("it is beyond the end of any text")
-    return position
 
 
 @dataclass
@@ -94,7 +87,7 @@ class TrainingState:
 
     __pydantic_config__ = ConfigDict(strict=True)
 
-    position: Annotated[StreamPosition, PlainValidator(_position)]
+    position: StreamPosition
     update: _Count = 0
     epochs: _Finite = 0.0
     epoch: Annotated[int, Field(ge=0, le=10**9)] = 0
@@ -139,7 +132,7 @@ class TrainingState:
             state = _STATES.validate_json(json.dumps(value))
             if state.position.number != state.update:
                 raise ValueError(f"update {state.update} is not where the text goes on")
-        except (TypeError, ValueError, ModelError) as error:
+        except (TypeError, ValueError) as error:
             raise ModelError(f"the stored training state is damaged: {first_fault(error)}") from error
         return state
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Sequence
 from itertools import islice, pairwise
 from pathlib import Path
@@ -11,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from real_text import lines
 
 from deepwire.data.batches import batching
 from deepwire.data.batches.batching import (
@@ -29,7 +28,6 @@ from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from deepwire.data.vocabulary_config import VocabularyConfig
 
-MULTI30K = Path(__file__).parents[3] / "examples" / "multi30k"
 VOCABULARY = 50
 
 
@@ -117,8 +115,8 @@ def test_every_sentence_once_an_epoch(
     stream = UpdateStream(store, settings_, seed=1)
     for epoch in (0, 1):
         updates = epoch_of(stream, epoch)
-        lines = [batch.lines for update in updates for batch in update.batches]
-        assert np.array_equal(np.sort(np.concatenate(lines)), np.arange(len(store)))
+        read = [batch.lines for update in updates for batch in update.batches]
+        assert np.array_equal(np.sort(np.concatenate(read)), np.arange(len(store)))
         assert {update.epoch for update in updates} == {epoch}
 
 
@@ -154,7 +152,7 @@ def test_going_on_from_any_position_gives_the_same(sampling: float) -> None:
     assert epoch > 9
     taken = list(islice(stream().updates(StreamPosition()), epoch + 9))
     for skip in (1, 7, epoch - 1, epoch, epoch + 5):
-        position = StreamPosition.from_json(json.loads(json.dumps(taken[skip - 1][1].to_json())))
+        position = taken[skip - 1][1]
         again = islice(stream().updates(position), 4)
         for (update, after), (fresh, after_fresh) in zip(taken[skip:], again, strict=False):
             assert equal(update, fresh)
@@ -197,20 +195,12 @@ def test_validation_reads_every_pair_once(store: TokenStore) -> None:
     assert sum(b.target_tokens for b in batches) == int(store.target_side.lengths[:].sum()) + len(store)
 
 
-def multi30k_text() -> tuple[list[str], list[str]]:
-    sides = []
-    for language in ("de", "en"):
-        with gzip.open(MULTI30K / f"train.{language}.gz", "rt", encoding="utf-8", newline="\n") as file:
-            sides.append(file.read().split("\n")[:-1])
-    return sides[0], sides[1]
-
-
 _MADE: dict[str, object] = {}
 
 
 def bpe() -> Vocabularies:
     if "bpe" not in _MADE:
-        source, target = (side[:5000] for side in multi30k_text())
+        source, target = lines("de", 5000), lines("en", 5000)
         config = TypeAdapter(VocabularyConfig).validate_python({"type": "bpe", "size": 4000})
         pairs = (Pair(n, s, t, 0) for n, (s, t) in enumerate(zip(source, target, strict=True), 1))
         _MADE["bpe"] = Vocabularies.learn(config, pairs)
@@ -233,7 +223,7 @@ def _multi30k_store(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 def text_store(folder: Path, count: int) -> TokenStore:
     words = bpe()
-    source, target = (side[:count] for side in multi30k_text())
+    source, target = lines("de", count), lines("en", count)
     with StoreWriter(folder, words.source.size, words.target.size) as writer:
         writer.add(
             TokenBlock.of(words.source.encode_lines(source), source),
@@ -315,8 +305,8 @@ def test_processes_share_the_same_updates(store: TokenStore, processes: int) -> 
     for whole, *parts in zip(alone, *shares, strict=True):
         tokens = sum(batch.target_tokens for part in parts for batch in part.batches)
         assert tokens == whole.target_tokens
-        lines = np.concatenate([batch.lines for part in parts for batch in part.batches])
-        assert np.array_equal(lines, np.concatenate([batch.lines for batch in whole.batches]))
+        read = np.concatenate([batch.lines for part in parts for batch in part.batches])
+        assert np.array_equal(read, np.concatenate([batch.lines for batch in whole.batches]))
         for part in parts:
             assert (part.number, part.epoch) == (whole.number, whole.epoch)
             assert part.target_tokens == whole.target_tokens

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 import zstandard
+from real_text import lines
 
 from deepwire.data import parallel_map
 from deepwire.data.batches.token_store import StoreWriter
@@ -23,14 +24,6 @@ from deepwire.data.prepare import build
 from deepwire.data.prepare import prepared as prepared_module
 from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.errors import DataError, ResourceError
-
-MULTI30K = Path(__file__).parents[3] / "examples" / "multi30k"
-
-
-def lines(language: str, count: int) -> list[str]:
-    with gzip.open(MULTI30K / f"train.{language}.gz", "rt", encoding="utf-8", newline="\n") as file:
-        return [next(file).rstrip("\n") for _ in range(count)]
-
 
 COUNT = 150
 GERMAN, ENGLISH = lines("de", COUNT), lines("en", COUNT)

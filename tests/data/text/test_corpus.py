@@ -9,7 +9,6 @@ from pydantic import ValidationError
 
 from deepwire.data.data_config import DataConfig, Role
 from deepwire.data.text.corpus import directed, directions_of, read_pairs
-from deepwire.data.text.files import ReadNotes
 from deepwire.data.text.pairs import Pair
 from deepwire.errors import DataError
 
@@ -28,9 +27,9 @@ def config(train: object, directions: object = THREE, **settings: object) -> Dat
 def texts_by_direction(data: DataConfig, role: Role = "train") -> dict[str, list[tuple[str, str]]]:
     """The pairs of each direction."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for number, corpus in enumerate(directed(data, role)):
+    for corpus in directed(data, role):
         name = f"{corpus.source}-{corpus.target}"
-        pairs = read_pairs(corpus, data, index=number)
+        pairs = read_pairs(corpus, data)
         found.setdefault(name, []).extend((pair.source, pair.target) for pair in pairs)
     return found
 
@@ -148,9 +147,9 @@ def test_impossible_directions_are_refused_by_name(settings: dict[str, object], 
         DataConfig.model_validate({"directions": THREE, "train": "t", **settings})
 
 
-def read(corpus: dict[str, object], notes: ReadNotes | None = None, **settings: object) -> list[Pair]:
+def read(corpus: dict[str, object], **settings: object) -> list[Pair]:
     data = DataConfig.model_validate({"source": "de", "target": "en", "train": corpus, **settings})
-    return list(read_pairs(data.train[0], data, notes=notes))
+    return list(read_pairs(data.train[0], data))
 
 
 def texts(pairs: list[Pair]) -> list[tuple[str, str]]:
@@ -250,10 +249,8 @@ def test_jsonl_escapes_become_one_line_of_text(tmp_path: Path) -> None:
         r'{"de": "\ud800a", "en": "x"}',
     ]
     path.write_text("\n".join([*lines, r'{"de": "\ud83d\ude00", "en": "x"}']))
-    notes = ReadNotes()
-    pairs = read({"jsonl": path}, notes, on_bad_utf8="skip")
+    pairs = read({"jsonl": path}, on_bad_utf8="skip")
     assert texts(pairs)[0] == ("a b c", "ü")
     assert [pair.fault for pair in pairs] == ["", "nul", "bad_utf8", ""]
     assert pairs[3].source == "😀"
-    assert notes.joined_lines == 1
     assert texts(read({"jsonl": path}, on_bad_utf8="replace"))[2] == ("\ufffda", "x")

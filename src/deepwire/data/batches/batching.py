@@ -9,13 +9,14 @@ the arrays of its share of each update.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import ConfigDict, Field
 
 from deepwire.data.batches.collator import (
     ROWS,
@@ -31,11 +32,13 @@ from deepwire.data.batches.epoch_order import EpochOrder, Indices, Permutation, 
 from deepwire.data.batches.token_store import Integers, Sentences, StoreSide, TokenStore
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
-from deepwire.errors import DataError, ModelError
+from deepwire.errors import DataError
 
 if TYPE_CHECKING:
     from deepwire.data.vocabulary import Vocabularies, Vocabulary
 
+# More than any run can reach, and few enough to calculate with.
+_Place = Annotated[int, Field(ge=0, le=10**15)]
 _SMALLEST_WINDOW = (100_000, 4_000)
 _LARGEST_WINDOW = 1_000_000
 _BATCHES_IN_WINDOW = (500, 50)
@@ -91,22 +94,12 @@ class Update:
 class StreamPosition:
     """A place between two updates: how many updates of a window, and of all training, are done."""
 
-    epoch: int = 0
-    window: int = 0
-    index: int = 0
-    number: int = 0
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
 
-    def to_json(self) -> dict[str, int]:
-        """As values that JSON can hold."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, object]) -> StreamPosition:
-        """The position that `to_json` wrote; a ModelError for other values."""
-        numbers = {name: value for name, value in values.items() if type(value) is int and value >= 0}
-        if set(numbers) != set(asdict(cls())) or len(numbers) != len(values):
-            raise ModelError(f"not a position in the training text: {dict(values)}")
-        return cls(**numbers)
+    epoch: Annotated[int, Field(ge=0, le=10**9)] = 0
+    window: _Place = 0
+    index: _Place = 0
+    number: _Place = 0
 
 
 @dataclass(frozen=True)

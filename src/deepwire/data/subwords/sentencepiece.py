@@ -52,18 +52,18 @@ def read_processor(model: bytes, where: str) -> sentencepiece.SentencePieceProce
 
 
 class SentencePieceVocabulary(Vocabulary):
-    """A serialised SentencePiece model, which errors call `where`, with PAD 0, BOS 1, EOS 2, UNK 3.
+    """A serialised SentencePiece model with PAD 0, BOS 1, EOS 2, UNK 3.
 
     Raises:
         ModelError: the bytes are no such model.
     """
 
-    def __init__(self, model: bytes, where: str = "SentencePiece model") -> None:
-        self.model, self._processor = model, read_processor(model, where)
+    def __init__(self, model: bytes) -> None:
+        self.model, self._processor = model, read_processor(model, "SentencePiece model")
         processor = self._processor
         special = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
         if special != (PAD, BOS, EOS, UNK):
-            raise ModelError(f"{where}: its special pieces are not pad 0, bos 1, eos 2, unk 3")
+            raise ModelError("SentencePiece model: its special pieces are not pad 0, bos 1, eos 2, unk 3")
         self._size = int(processor.vocab_size())
 
     @property

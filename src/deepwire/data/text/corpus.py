@@ -155,26 +155,20 @@ def _of_prefix(prefix: Path, language: str) -> list[Path]:
     return [find_text(prefix, language)]
 
 
-def read_pairs(
-    corpus: CorpusConfig, data: DataConfig, *, index: int = 0, notes: ReadNotes | None = None
-) -> Iterator[Pair]:
+def read_pairs(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pair]:
     """Every pair of a corpus in order, unfiltered: one for each line, in constant memory.
 
-    Args:
-        corpus: A corpus; in a run with directions one of those that `directed` gives.
-        data: The languages and what to do with lines that are not UTF-8.
-        index: The number of the corpus, handed on in `Pair.corpus`.
-        notes: Counts what was repaired while reading.
+    In a run with directions the corpus is one of those that `directed` gives.
 
     Raises:
         DataError: a file is missing, empty or damaged; the line counts of the two sides differ (known only at
             the end); a line is not UTF-8 (and `on_bad_utf8` is `error`), or lacks a column or key.
     """
-    source, notes = reader(corpus, data, index), notes if notes is not None else ReadNotes()
+    source = reader(corpus, data, 0)
     for block in source.blocks():
-        lines = source.parse(block, notes)
+        lines = source.parse(block, ReadNotes())
         for place, (left, right) in enumerate(zip(lines.sources, lines.targets, strict=True)):
-            yield Pair(lines.first + place, left, right, block.corpus, lines.faults.get(place, ""))
+            yield Pair(lines.first + place, left, right, 0, lines.faults.get(place, ""))
 
 
 def reader(corpus: CorpusConfig, data: DataConfig, index: int) -> Reader:
