@@ -6,10 +6,16 @@ import argparse
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from deepwire.convert.importers import ForeignCheckpoint, Importer, convert
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.model.config import ModelConfig
+from deepwire.model.translation_model import TranslationModel
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
 
@@ -94,6 +100,16 @@ def parameters(name: str) -> dict[str, Tensor]:
     if name == "dlcl_prenorm_nonorm":  # the file it builds on has norms, this model has none
         found = {key: value for key, value in found.items() if ".history.layer_norms." not in key}
     return found
+
+
+def imported(
+    importer: Importer, foreign: ForeignCheckpoint, vocabularies: Vocabularies, **changes: Any
+) -> TranslationModel:
+    """The model that a checkpoint tells, with changes."""
+    tree: Any = {"heads": 4, "dropout": 0.0, **importer.architecture(foreign).nested()["model"]}
+    for key, value in changes.items():
+        tree[key] = {**tree[key], **value} if isinstance(value, Mapping) else value
+    return convert(importer, foreign, ModelConfig.model_validate(tree), vocabularies)
 
 
 def write_fairseq(folder: Path, name: str, form: str) -> Path:

@@ -65,40 +65,6 @@ def test_work_whose_time_is_over_keeps_its_client_alone_waiting() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("leaves", [True, False], ids=["client left", "time over"])
-def test_work_that_never_asks_ends_with_its_client_or_time(leaves: bool) -> None:
-    ended: list[type[BaseException]] = []
-
-    async def run() -> None:
-        threads, begun, gone = ClientThreads(1), threading.Event(), asyncio.Event()
-
-        def endless() -> None:
-            begun.set()
-            try:
-                while True:
-                    sum(range(100))
-            except BaseException as error:
-                ended.append(type(error))
-                raise
-
-        async def left() -> None:
-            await gone.wait()
-
-        work = asyncio.ensure_future(threads.run(endless, Client("a", left)))
-        await begins(begun)
-        if leaves:
-            gone.set()
-        else:
-            work.cancel()
-        with pytest.raises(DisconnectedError if leaves else asyncio.CancelledError):
-            await work
-        async with asyncio.timeout(PATIENCE):
-            assert await threads.run(lambda: "next", Client("a", stays)) == "next"
-
-    asyncio.run(run())
-    assert ended == [DisconnectedError]
-
-
 @pytest.mark.parametrize("client", ["a", "b"], ids=["its turn is later", "no thread is free"])
 def test_work_of_a_client_that_left_is_not_begun(client: str) -> None:
     async def run() -> None:

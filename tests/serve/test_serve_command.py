@@ -4,7 +4,6 @@ import http.client
 import json
 import os
 import signal
-import subprocess
 import sys
 import urllib.request
 from pathlib import Path
@@ -25,35 +24,25 @@ def test_the_command_serves_until_it_is_told_to_stop(one_direction: Path, tmp_pa
     token = tmp_path / "token"
     token.write_text("a-long-enough-secret\n")
     token.chmod(0o600)
-    command = [sys.executable, "-m", "deepwire", "serve", str(one_direction)]
     options = ["--port", "0", "--token-file", str(token), "--beam", "1", "--limit", "texts=2"]
-    process = subprocess.Popen(
-        [*command, *options, "--device", "cpu", "--precision", "fp32"],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    command = Piped("serve", str(one_direction), *options, "--device", "cpu", "--precision", "fp32")
+    said = command.stderr.readline().decode()
+    assert said.startswith("serving <img src=x onerror=alert(1)> at http://127.0.0.1:"), said
+    address = said.split()[-1]
+    request = urllib.request.Request(
+        f"{address}/translate",
+        json.dumps({"text": TEXT}).encode(),
+        {"Content-Type": "application/json", "Authorization": "Bearer a-long-enough-secret"},
     )
-    try:
-        said = process.stderr.readline()
-        assert said.startswith("serving <img src=x onerror=alert(1)> at http://127.0.0.1:"), said
-        address = said.split()[-1]
-        request = urllib.request.Request(
-            f"{address}/translate",
-            json.dumps({"text": TEXT}).encode(),
-            {"Content-Type": "application/json", "Authorization": "Bearer a-long-enough-secret"},
-        )
-        answer = json.loads(urllib.request.urlopen(request, timeout=60).read())
-        expected = deepwire.load(one_direction, "cpu", "fp32", settings={"beam": 1}).translate([TEXT])
-        assert [one["text"] for one in answer["translations"]] == expected
-        idle = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
-        idle.request("GET", "/readyz")
-        assert idle.getresponse().status == 200
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-        log = process.stderr.read()
-    finally:
-        process.kill()
-        process.wait()
+    answer = json.loads(urllib.request.urlopen(request, timeout=60).read())
+    expected = deepwire.load(one_direction, "cpu", "fp32", settings={"beam": 1}).translate([TEXT])
+    assert [one["text"] for one in answer["translations"]] == expected
+    idle = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
+    idle.request("GET", "/readyz")
+    assert idle.getresponse().status == 200
+    command.terminate()
+    assert command.wait(60) == 0
+    log = command.stderr.read().decode()
     assert " POST /translate 200 " in log
     assert "GET /readyz 200" in log
     assert not any(word in log for word in ("hund", "secret", "Traceback"))

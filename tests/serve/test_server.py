@@ -219,26 +219,14 @@ def test_too_many_connections_are_refused(served_model, serving):
         assert server.get("/healthz").status == 200
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [
-        ("localhost", 200),
-        ("127.0.0.1:9", 200),
-        ("[::1]:8080", 200),
-        ("mt.example.org", 200),
-        ("evil.com", 421),
-        ("localhost.evil.com", 421),
-        ("", 421),
-    ],
-)
-def test_pages_of_strangers_cannot_pretend_to_be_ours(served_model, serving, host, status):
+def test_pages_of_strangers_cannot_pretend_to_be_ours(served_model, serving):
     """DNS rebinding: the name of a stranger that leads to this machine, in a browser that obeys all rules."""
     with serving.running(served_model, hosts=Hosts(["mt.example.org"])) as server:
-        answer = server.post({"text": "ein"}, Host=host, Origin=f"http://{host}")
-        assert answer.status == status
-        if status == 421:
-            assert answer.code == "wrong_host"
-            assert "--host-name" in answer.json["error"]["message"]
+        for host in ("localhost", "127.0.0.1:9", "[::1]:8080", "mt.example.org"):
+            assert server.post({"text": "ein"}, Host=host, Origin=f"http://{host}").status == 200
+        for host in ("evil.com", "localhost.evil.com", ""):
+            answer = server.post({"text": "ein"}, Host=host, Origin=f"http://{host}")
+            assert (answer.status, answer.code) == (421, "wrong_host")
             for path in ("/", "/page.js", "/languages", "/healthz"):
                 assert server.get(path, Host=host).status == 421
         with server.connect() as client:  # no browser, and nothing to pretend with
@@ -247,23 +235,22 @@ def test_pages_of_strangers_cannot_pretend_to_be_ours(served_model, serving, hos
 
 
 @pytest.mark.parametrize(
-    ("said", "refused"),
+    ("said", "status"),
     [
-        ({}, False),  # no browser
-        ({"Origin": "http://127.0.0.1:PORT"}, False),
-        ({"Origin": "https://mt.example.org", "Sec-Fetch-Site": "same-origin"}, False),  # behind a proxy
-        ({"Origin": "https://a.example", "Sec-Fetch-Site": "cross-site"}, True),
-        ({"Origin": "https://a.example"}, True),
-        ({"Origin": "http://127.0.0.1:PORT.a.example"}, True),
+        ({}, 200),  # no browser
+        ({"Origin": "http://127.0.0.1:PORT"}, 200),
+        ({"Origin": "https://mt.example.org", "Sec-Fetch-Site": "same-origin"}, 200),  # behind a proxy
+        ({"Origin": "https://a.example", "Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Origin": "https://a.example"}, 403),
+        ({"Origin": "http://127.0.0.1:PORT.a.example"}, 403),
     ],
 )
-def test_pages_of_strangers_send_nothing(served_model, serving, said, refused):
+def test_pages_of_strangers_send_nothing(server, said, status):
     """Forms and documents need no preflight: what is sent is looked at."""
-    with serving.running(served_model) as server:
-        headers = {name: value.replace("PORT", str(server.port)) for name, value in said.items()}
-        document = server.request("POST", "/translate_file?name=a.txt", b"ein", headers)
-        assert document.status == server.post({"text": "ein"}, **headers).status == (403 if refused else 200)
-        assert server.get("/", **headers).status == 200  # a link of another page leads here
+    headers = {name: value.replace("PORT", str(server.port)) for name, value in said.items()}
+    document = server.request("POST", "/translate_file?name=a.txt", b"ein", headers)
+    assert document.status == server.post({"text": "ein"}, **headers).status == status
+    assert server.get("/", **headers).status == 200  # a link of another page leads here
 
 
 def test_many_clients_at_once_get_their_own_translations(served_model, translator, serving):

@@ -17,7 +17,7 @@ from aligned_texts import backwards, in_other_words, package, part_of, translate
 from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.errors import DataError, DeepwireError, UsageError
 from deepwire.serve.documents.document import Options, in_order
-from deepwire.serve.documents.registry import ENDINGS, read_document
+from deepwire.serve.documents.registry import read_document
 from deepwire.serve.documents.translation_plan import TranslationPlan
 
 WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -519,7 +519,7 @@ def test_keys_in_quotes_are_taken_as_they_stand(path, found):
     assert [run.text for unit in document.units for run in unit] == [found]
 
 
-@pytest.mark.parametrize("ending", [one for one in ENDINGS if one not in (".docx", ".odt")])
+@pytest.mark.parametrize("ending", [".txt", ".md", ".html", ".srt", ".vtt", ".po", ".xlf", ".json"])
 @pytest.mark.parametrize("seed", [b"", b"\x00", b"<a>" * 100_000, b"a" * 1_000_000, b"<!--" * 50_000, b"`" * 50_000, b"*a " * 30_000,
                                   b"> " * 3000, b"- " * 3000, b"1\n00:00:01,000 --> 00:00:02,000\n" * 5000])  # fmt: skip
 def test_odd_files_are_read_or_refused_and_never_hang(ending, seed):
@@ -563,13 +563,13 @@ def test_what_has_no_end_is_read_in_linear_time(name, content):
 
 
 def test_a_text_of_many_short_lines_takes_little_memory():
-    document = read_document("a.txt", b"a\n" * 100_000, Options("de", "en"))
+    document = read_document("a.txt", b"a\n" * 20_000, Options("de", "en"))
     tracemalloc.start()
     plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
     kept, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert plan.texts == ["a"]
-    assert (kept < 8 << 20, most < 32 << 20) == (True, True), "it took 350 bytes for each of the file"
+    assert (kept < 8 << 18, most < 8 << 20) == (True, True), "it took 350 bytes for each of the file"
 
 
 @pytest.mark.parametrize(
