@@ -111,24 +111,17 @@ class Job:
 
 
 class Waiting(NamedTuple):
-    """A text that waits for its translation."""
-
-    job: Job
-    place: int
-
-    @property
-    def subwords(self) -> int:
-        """Length of the source."""
-        return self.job.lengths[self.place]
-
-
-class _Turn(NamedTuple):
     """A text in the line of its client; in the order of the turns."""
 
     had: int  # what its request is given before it, in subwords
     arrival: int  # of its request
     place: int
     job: Job
+
+    @property
+    def subwords(self) -> int:
+        """Length of the source."""
+        return self.job.lengths[self.place]
 
 
 @dataclass
@@ -145,9 +138,9 @@ class _Client:
     had: int
     texts: int = 0
     now: int = 0
-    lines: dict[Search, list[_Turn]] = field(default_factory=dict)
+    lines: dict[Search, list[Waiting]] = field(default_factory=dict)
 
-    def first(self) -> _Turn:
+    def first(self) -> Waiting:
         """The text whose turn it is, whatever its search."""
         return min(line[0] for line in self.lines.values())
 
@@ -181,7 +174,7 @@ class FairQueue:
         line = client.lines.setdefault(job.search, [])
         had = client.now
         for place, cost in enumerate(job.costs):
-            heappush(line, _Turn(had, self._arrivals, place, job))
+            heappush(line, Waiting(had, self._arrivals, place, job))
             had += cost
         self._arrivals += 1
         client.texts += len(job.lengths)
@@ -250,7 +243,7 @@ class FairQueue:
         self.cost -= cost
         if not client.lines[search]:
             del client.lines[search]
-        return Waiting(turn.job, turn.place)
+        return turn
 
     def _forget(self) -> None:
         """Clients that have nothing here, and had no more than others have by now."""

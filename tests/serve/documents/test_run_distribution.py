@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.serve.documents.document import Run
 from deepwire.serve.documents.marked_text import ReplacedText, block_of
-from deepwire.serve.documents.markup_projection import distribute
+from deepwire.serve.documents.markup_projection import Matching, distribute, tokens_of
 from deepwire.serve.documents.placeholders import items_of
-from deepwire.serve.documents.text_matching import Matching, tokens_of
 from deepwire.serve.documents.translation_plan import TranslationPlan
 
 

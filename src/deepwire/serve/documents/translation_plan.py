@@ -11,8 +11,7 @@ from deepwire.data.text.placeholders import KINDS
 from deepwire.data.text.sentences import SentenceSplitter, TextSegments, fitting_gap, is_spaced
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.serve.documents.document import Marks, Piece, Run, Unit, common, in_order
-from deepwire.serve.documents.markup_projection import distribute, is_projectable, project
-from deepwire.serve.documents.text_matching import Matching
+from deepwire.serve.documents.markup_projection import Matching, distribute, is_projectable, project
 
 _ADDRESS = re.compile(KINDS["address"])
 _SHOWN = 40
