@@ -81,7 +81,11 @@ class CTranslate2(ExportFormat):
                 f"{model.folder}: a model of several languages, whose tags CTranslate2 does not know",
                 "models of one direction can be exported",
             )
-        require_plain(model.model)
+        if (setting := not_in_ctranslate2(model.model.config)) is not None:
+            raise ModelError(
+                f"CTranslate2 does not compute model.{setting}",
+                "it computes Transformers with self-attention; --format onnx exports every model",
+            )
         require_distinct(model, "CTranslate2")
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
@@ -294,23 +298,9 @@ _PERI_NORMS = _NORMS | {
 }
 
 
-def require_plain(model: TranslationModel) -> None:
-    """Check that the model is a Transformer that CTranslate2 computes.
-
-    Raises:
-        ModelError: It is not; names the setting.
-    """
-    if (setting := not_in_ctranslate2(model.config)) is not None:
-        raise ModelError(
-            f"CTranslate2 does not compute model.{setting}",
-            "it computes Transformers with self-attention; --format onnx exports every model",
-        )
-
-
 @torch.no_grad()
 def arrays_of(model: TranslationModel) -> dict[str, Tensor]:
     """Copies of the parameters by CTranslate2's names, float32: it rounds them in place."""
-    require_plain(model)
     parameters: dict[Place, Tensor] = plain_parameters(model)
     for side, (stack, embedding) in sides_of(model).items():
         table = embedding.table.weight
@@ -367,7 +357,7 @@ def _both_ways(positions: RelativePositions) -> Tensor:
 
 def _self_attention(stack: Stack) -> SelfAttention:
     mixer = stack.mixers[0]
-    assert isinstance(mixer, SelfAttention)  # which `require_plain` has seen
+    assert isinstance(mixer, SelfAttention)  # which `require` has seen
     return mixer
 
 
@@ -382,7 +372,6 @@ def _fold(parameters: dict[Place, Tensor], stack: Stack, side: Side) -> None:
     connection = stack.connection
 
     def multiply(layer: int, part: str, factor: Tensor | float, leaves: Sequence[str] = _LEAVES) -> None:
-        """Multiply numbers, or columns."""
         for place in (Place(side, layer, part, leaf) for leaf in leaves):
             if place in parameters:
                 parameters[place] = parameters[place] * factor

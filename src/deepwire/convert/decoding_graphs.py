@@ -301,8 +301,6 @@ class _Example:
 
 
 class _Translation(_Example):
-    """With an encoder and a decoder."""
-
     flows: ClassVar = {
         "encoder": (("source", "languages"), "encoded"),
         "start": (("encoded", "languages"), "started"),
@@ -330,8 +328,6 @@ class _Translation(_Example):
 
 
 class _Continuation(_Example):
-    """With a decoder alone."""
-
     flows: ClassVar = {
         "prompt": (("source", "prompt", "languages"), "started"),
         "step": (("tokens", "memory", "states", "languages"), "following"),
@@ -356,7 +352,6 @@ class _Continuation(_Example):
 
 
 def _state_names(state: DecoderState) -> tuple[list[str], list[str]]:
-    """Names of memory and states."""
     memory = _names("memory", [("key", "value", "bias")] * len(state.context.memory))
     return memory, _names("state", [range(len(each)) for each in state.states])
 

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -37,9 +37,6 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.io.atomic import json_text
 from deepwire.model.language_model import LanguageModel
 from deepwire.model.translation_model import TranslationModel
-
-if TYPE_CHECKING:
-    from onnxscript import ir
 
 MANIFEST, VOCABULARY = "manifest.json", "vocabulary"
 PROGRAM = "translate.py"
@@ -210,7 +207,6 @@ class _Flat(nn.Module):
         self.module, self.arguments = graph.module, graph.arguments
 
     def forward(self, *tensors: Tensor) -> Tensors:
-        """The module with these tensors in their places."""
         left, arguments = iter(tensors), list[Tensor | Tensors | None]()
         for part in self.arguments:
             whole = tuple(next(left) for _ in _parts(part))
@@ -272,6 +268,8 @@ def quiet() -> Iterator[None]:
 
 def write_onnx(graph: Graph, path: Path) -> None:
     """Write one graph in float32; weights of more than 2 GB lie in a file beside it."""
+    from onnxscript import optimizer
+
     with quiet():
         program = torch.onnx.export(
             traced(graph),
@@ -282,17 +280,11 @@ def write_onnx(graph: Graph, path: Path) -> None:
             optimize=False,
         )
         assert program is not None
-        _simplify(program.model)
+        # Without onnxscript's rewriting rules, which would leave out an addend of 1e-8.
+        optimizer.inline(program.model)
+        optimizer.fold_constants(program.model, onnx_shape_inference=True)
+        optimizer.remove_unused_nodes(program.model)
         program.save(path)
-
-
-def _simplify(model: ir.Model) -> None:
-    """Inline functions and fold constants; onnxscript's rewriting rules would leave out an addend of 1e-8."""
-    from onnxscript import optimizer
-
-    optimizer.inline(model)
-    optimizer.fold_constants(model, onnx_shape_inference=True)
-    optimizer.remove_unused_nodes(model)
 
 
 def round_weights(path: Path) -> None:

@@ -199,7 +199,6 @@ def tensors_of(model: TranslationModel, kind: HuggingFaceClass) -> dict[str, Ten
 
 
 def _longest(model: TranslationModel, kind: HuggingFaceClass) -> int:
-    """How many positions there are."""
     sides = [embedding.positions for _, embedding in sides_of(model).values()]
     rows = [each.table.size(0) - each.first for each in sides if isinstance(each, LearnedPositions)]
     return min(rows) if rows and kind.stores_positions else _LONGEST

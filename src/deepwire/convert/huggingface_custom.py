@@ -124,7 +124,6 @@ class _Read(ExportedModel):
     def search(
         self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""
     ) -> list[list[str]]:
-        """See the base class."""
         translations: list[list[str]] = []
         for start in range(0, len(sources), _BATCH):
             rows = [self._source(source) for source in sources[start : start + _BATCH]]
@@ -140,7 +139,6 @@ class _Read(ExportedModel):
     def score(
         self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], language: str = ""
     ) -> list[list[float]]:
-        """See the base class."""
         device, scores = self._model.device, list[list[float]]()
         for source, pieces in zip(sources, targets, strict=True):
             ids = [*(self._numbers[1][piece] for piece in pieces), EOS]

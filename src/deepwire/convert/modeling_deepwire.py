@@ -233,7 +233,6 @@ class DeepwireForSeq2SeqLM(PreTrainedModel):
         return torch.cat((source[:, :at], tags, source[:, at:]), 1)
 
     def _target(self, to: str) -> TargetLanguage | None:
-        """The target language; None with one direction."""
         languages, name = Languages.from_metadata(self.config.languages or {}), to or self.config.to
         if languages is None:
             if name:

@@ -150,11 +150,9 @@ class _Sample:
         return [self.pieces[number] for number in ids]
 
     def text(self, pieces: Pieces) -> str:
-        """The text of subwords."""
         return self.model.vocabularies.target.decode(self.numbers[piece] for piece in pieces)
 
     def search(self, config: DecodingConfig) -> list[Pieces]:
-        """Our translations or continuations."""
         if self.writes:
             return [self._continued(prompt, config) for prompt in self.read]
         translator = Translator(
@@ -188,7 +186,6 @@ class _Sample:
 
     @torch.inference_mode()
     def score(self, targets: dict[int, Pieces], model: TranslationModel) -> list[list[float]]:
-        """Our log-probabilities of targets and EOS."""
         (chosen,), device, into = as_configured([model], self.stored), torch.device("cpu"), self.into
         head = [BOS] if self.model.metadata.get("source_bos") is True else []
         head += [into.source_tag] if into is not None and into.source_tag is not None else []

@@ -361,7 +361,6 @@ class _Interface:
         self._kept = KeptFiles()
 
     def close(self) -> None:
-        """Remove what is kept."""
         self._kept.close()
 
     def asked(self, answer: Answer, *, files: bool = False) -> Endpoint:
@@ -390,7 +389,6 @@ class _Interface:
             raise RequestError("forbidden", "Invalid API key")
 
     async def translate(self, request: Request, fields: Fields) -> Response:
-        """POST /translate."""
         service = self._service
         asked, limits = read_asked(AskedTranslation, fields.values), service.limits
         if len(asked.texts) > limits.texts:
@@ -404,14 +402,12 @@ class _Interface:
             return JSONResponse(await self._translated(asked, client_of(request)))
 
     async def detect(self, request: Request, fields: Fields) -> Response:  # noqa: ARG002
-        """POST /detect."""
         texts = read_asked(AskedText, fields.values).texts
         async with self._service.in_time(self._service.limits.request_seconds):
             detections = await self._likely(" ".join(texts))
         return JSONResponse([_detected(detection) for detection in detections or [_NOTHING]])
 
     async def translate_file(self, request: Request, fields: Fields) -> Response:
-        """POST /translate_file."""
         service, file = self._service, fields.file
         if file is None:
             raise invalid("missing file parameter")
@@ -447,7 +443,6 @@ class _Interface:
         return JSONResponse(answer)
 
     async def download(self, request: Request) -> Response:
-        """GET /download_file/NAME."""
         kept = self._kept.find(str(request.path_params["name"]))
         if kept is None:
             raise RequestError("not_found", "there is no such file, or no more")
@@ -455,7 +450,6 @@ class _Interface:
         return FileResponse(kept, media_type="application/octet-stream", filename=name)
 
     async def health(self, _request: Request) -> Response:
-        """GET /health."""
         alive = self._service.batcher.alive
         return JSONResponse({"status": "ok" if alive else "broken"}, 200 if alive else 503)
 

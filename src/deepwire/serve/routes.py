@@ -200,16 +200,13 @@ class _Interface:
         self._service, self._documents = service, documents
 
     async def translate(self, request: Request) -> Response:
-        """POST /translate."""
         body = await self._read(RequestBody, request)
         return JSONResponse(await self._service.translate(body, client_of(request)))
 
     async def detect(self, request: Request) -> Response:
-        """POST /detect."""
         return JSONResponse(await self._service.detect(await self._read(TextBody, request)))
 
     async def translate_file(self, request: Request) -> Response:
-        """POST /translate_file?name=NAME."""
         service, documents = self._service, self._documents
         assert documents is not None
         asked, limits = request.query_params, service.limits
@@ -249,21 +246,17 @@ class _Interface:
         )
 
     async def languages(self, _request: Request) -> Response:
-        """GET /languages."""
         return JSONResponse({**self._service.facts(), "files": list(ENDINGS) if self._documents else []})
 
     async def healthz(self, _request: Request) -> Response:
-        """GET /healthz."""
         return _status("alive" if self._service.batcher.alive else "broken", self._service.batcher.alive)
 
     async def readyz(self, _request: Request) -> Response:
-        """GET /readyz."""
         if not self._service.batcher.alive:
             return _status("broken", False)
         return _status("stopping" if self._service.stopping else "ready", not self._service.stopping)
 
     async def metrics(self, _request: Request) -> Response:
-        """GET /metrics."""
         return Response(self._service.metrics.page(), headers={"Content-Type": _METRICS_KIND})
 
     async def _read(self, kind: type[Body], request: Request) -> Body:

@@ -176,15 +176,12 @@ def _in_layer(side: str, layer: int, part: str, leaf: str) -> Destinations | Non
 
 
 def _history_norms(foreign: ForeignCheckpoint, side: str) -> list[int]:
-    """Numbers of the norms of a history, in order."""
     matches = filter(None, map(_HISTORY_NORM.fullmatch, foreign.tensors))
     return sorted(int(match[2]) for match in matches if (match[1], match[3]) == (side, "weight"))
 
 
 @dataclass
 class _Reader:
-    """Reads the architecture of a checkpoint."""
-
     foreign: ForeignCheckpoint
 
     def read(self) -> Architecture:

@@ -178,7 +178,6 @@ def _from_content(path: Path, content: object) -> ForeignCheckpoint:
 
 
 def _named(value: object) -> dict[str, object]:
-    """The values that have names."""
     inner = value.values if isinstance(value, PlainRecord) else value
     return (
         {name: each for name, each in inner.items() if isinstance(name, str)}

@@ -226,7 +226,6 @@ class _Folder:
         return whole, _numbers(target) if target.exists() else whole
 
     def _tensors(self) -> tuple[Path, dict[str, Tensor]]:
-        """All parameters by fairseq's names."""
         files = sorted(self.path.glob("model*.safetensors")) or sorted(self.path.glob("pytorch_model*.bin"))
         if not files:
             raise ModelError(f"{self.path}: has no model.safetensors and no pytorch_model.bin")

@@ -381,5 +381,4 @@ def _in_force(config: ModelConfig, side: Side) -> Mapping[str, object]:
 
 
 def _written(value: object) -> str:
-    """As in a run file."""
     return json.dumps(value).strip('"')

@@ -66,13 +66,7 @@ class _Message:
     strings: list[_String] = field(default_factory=list)
 
     def texts(self, *keywords: str) -> list[str]:
-        """The texts of the strings of some keywords."""
         return [string.text for string in self.strings if string.keyword in keywords]
-
-    @property
-    def sources(self) -> list[str]:
-        """The message and its plural: they are to be translated."""
-        return self.texts("msgid", "msgid_plural")
 
     @property
     def is_complete(self) -> bool:
@@ -100,7 +94,10 @@ class PoDocument:
         messages = _messages(source)
         self._charset = _charset(source, messages)
         self._messages = [message for message in messages if message.is_open]
-        self._texts = [[_read_string(text) for text in message.sources] for message in self._messages]
+        self._texts = [
+            [_read_string(text) for text in message.texts("msgid", "msgid_plural")]
+            for message in self._messages
+        ]
         self.units: Sequence[Sequence[Run]] = [
             unit for texts in self._texts for text in texts for unit in text.units
         ]

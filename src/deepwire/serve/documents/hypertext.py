@@ -139,7 +139,6 @@ class _Reader:
         return _Tag(begin, at + 1, bool(tag[1]), tag[2].lower(), self._source[tag.end() : at])
 
     def _pass(self, tag: _Tag) -> None:
-        """Take note of a tag."""
         is_end = tag.closes and tag.name == "p"
         if self._skipped[-1:] == ["p"] and not is_end and ENDS_P.fullmatch(tag.name):
             self._skipped.pop()

@@ -57,7 +57,6 @@ def read_json(content: bytes, options: Options) -> ReplacedText:
 
 
 def _block(begin: int, end: int, source: str) -> Block:
-    """A string."""
     text = _HALF_PAIR.sub("\ufffd", json.loads(f'"{source[begin:end]}"'))
     places = [*(match.start() for match in _CHARACTER.finditer(source, begin, end)), end]
     (items,) = items_of(text)
@@ -66,7 +65,6 @@ def _block(begin: int, end: int, source: str) -> Block:
 
 
 def _encoded(text: str, _raw: str, *, in_ascii: bool) -> str:
-    """Within quotes."""
     return json.dumps(text, ensure_ascii=in_ascii)[1:-1]
 
 

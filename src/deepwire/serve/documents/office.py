@@ -237,7 +237,6 @@ def _word_encoded(text: str, raw: str) -> str:
 
 
 def _link_around(node: Node) -> Node | None:
-    """The nearest link or field around it that is an element."""
     return next((one for one in node.ancestors() if one.name in ("hyperlink", "fldSimple")), None)
 
 

@@ -35,7 +35,6 @@ class _Part:
 
     @property
     def whole(self) -> str:
-        """The text of its runs."""
         return "".join(run.text for run in self.runs)
 
     def loosen_spaces(self) -> None:

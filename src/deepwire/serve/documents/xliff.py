@@ -169,7 +169,6 @@ def _require_language(element: Node, side: str, attributes: Sequence[str], wante
 
 
 def _segments(xml: XmlFile, is_2: bool) -> Iterator[_Segment]:
-    """Segments with something to translate."""
     for node in xml.root.walk():
         if node.name != ("segment" if is_2 else "trans-unit") or _innermost(node, "translate") == "no":
             continue
