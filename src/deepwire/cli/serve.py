@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator
 
-    from deepwire.serve.request import Limits
     from deepwire.serve.server import RequestMiddleware
     from deepwire.serve.service import Service
 
@@ -95,11 +93,13 @@ def serve(
     from deepwire.ops.process import configure_process
     from deepwire.serve.libretranslate import libretranslate_site
     from deepwire.serve.model_pool import load_pool
+    from deepwire.serve.request import Limits
     from deepwire.serve.routes import own_site
     from deepwire.serve.server import RequestMiddleware
     from deepwire.serve.service import Service
 
-    limits = _limits(limit or [])
+    changes = read_overrides(Limits, limit or [], place="--limit", example="texts=32")
+    limits = Limits.model_validate(changes)
     token = None if token_file is None else read_token(token_file)
     with bind(host, port) as bound, _log_to_stderr(quiet):
         require_safe(bound, token=token is not None, insecure=insecure)
@@ -139,13 +139,6 @@ def _require_packages() -> None:
     missing = [name.replace("_", "-") for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise UsageError(f"{', '.join(missing)} is not installed", "pip install 'deepwire[serve]'")
-
-
-def _limits(changes: Sequence[str]) -> Limits:
-    """The limits with these changes."""
-    from deepwire.serve.request import Limits
-
-    return Limits.model_validate(read_overrides(Limits, changes, place="--limit", example="texts=32"))
 
 
 @contextmanager

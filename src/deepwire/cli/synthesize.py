@@ -176,6 +176,8 @@ def _synthesize(
     quiet: bool,
 ) -> None:
     """Translate in all processes that torchrun has started; what an interrupted call has done stays done."""
+    from deepwire.checkpoint.model_files import fingerprint
+    from deepwire.checkpoint.model_path import find_model
     from deepwire.decoding.resumable_parts import check_tag, finished_lines, synthesize
     from deepwire.decoding.translation_io import read_text
     from deepwire.distributed.launch import join_process_group
@@ -191,7 +193,7 @@ def _synthesize(
         job = {
             "command": command,
             "version": __version__,
-            "models": _fingerprints(where.models),
+            "models": {name: fingerprint(find_model(name)) for name in where.models},
             "text": {"path": str(where.text.resolve()), "bytes": state.st_size, "changed": state.st_mtime_ns},
             "decoding": translator.config.model_dump(mode="json"),
             "formats": formats,
@@ -216,13 +218,6 @@ def _synthesize(
         if lines is not None and not quiet:
             print(f"{counted(lines, 'line')}, in {time.monotonic() - begun:.1f} s", file=sys.stderr)
             print(f"next: data.train={corpus.prefix} in a run file; how it was made: {corpus.provenance}")
-
-
-def _fingerprints(models: Sequence[str]) -> dict[str, str]:
-    from deepwire.checkpoint.model_files import fingerprint
-    from deepwire.checkpoint.model_path import find_model
-
-    return {name: fingerprint(find_model(name)) for name in models}
 
 
 def _load(

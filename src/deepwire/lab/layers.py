@@ -165,12 +165,16 @@ def loss_of(model: TranslationModel, text: ReadText) -> float:
 
 def why_all_are_needed(model: TranslationModel, side: Side) -> str:
     """Why no layer of a stack can be left out; nothing where any can."""
-    section = model.config.stack(side)
-    if section.mixer.reads_below:
-        return f"{side}.mixer {section.mixer.type} reads what the layers below made"
-    if section.connection.droppable() == "nothing":
-        return f"{side}.connection {section.connection.type} needs every layer as it is set"
-    return ""
+    connection = model.config.stack(side).connection
+    if connection.droppable() == "nothing":
+        return f"{side}.connection {connection.type} needs every layer as it is set"
+    return _reads_below(model, side)
+
+
+def _reads_below(model: TranslationModel, side: Side) -> str:
+    """Why layers are more than functions of the stream; nothing where they are no more."""
+    mixer = model.config.stack(side).mixer
+    return f"{side}.mixer {mixer.type} reads what the layers below made" if mixer.reads_below else ""
 
 
 def losses_without_layers(
@@ -299,20 +303,6 @@ def _linear_bars(side: Side, rows: Sequence[Sequence[Cell]]) -> Figure:
     )
 
 
-def _check_replaceable(model: TranslationModel, side: Side) -> None:
-    """Check that a layer is no more than a function of the stream.
-
-    Raises:
-        UsageError: Layers above read what a layer made inside, or layers run several times.
-    """
-    mixer = model.config.stack(side).mixer
-    reason = repeating(model)
-    if mixer.reads_below:
-        reason = f"{side}.mixer {mixer.type} reads what the layers below made"
-    if reason:
-        raise UsageError(f"no layer of the {side} can be replaced: {reason}")
-
-
 @dataclass(frozen=True)
 class Fit:
     """A fitted map.
@@ -367,7 +357,8 @@ def nearest_maps(
         UsageError: Layers above read what a layer made inside, or layers run several times.
     """
     for side in sides:
-        _check_replaceable(model, side)
+        if reason := _reads_below(model, side) or repeating(model):
+            raise UsageError(f"no layer of the {side} can be replaced: {reason}")
     sums = {(side, layer): LeastSquares() for side in sides for layer in range(model.stack(side).depth)}
     for batch in batches:
         values = signal_values(model, batch)

@@ -96,7 +96,7 @@ def analyse_weights(
             "feed_forward), ReZero and Runge-Kutta blocks of learned combination have such weights; for "
             f"gates see {shlex.join(['deepwire', 'analyze', 'gates', model])}",
         )
-    matrices = [_matrix(side, _with_language_names(each, languages)) for side, each in weights]
+    matrices = [_matrix(side, each, languages) for side, each in weights]
     over_training = _over_training(subject, matrices)
     return Finding(
         analysis="weights",
@@ -141,14 +141,10 @@ def _text_to_read(
         return None, str(error)
 
 
-def _with_language_names(weights: DepthWeights, languages: Languages | None) -> DepthWeights:
-    """Names rows that are target languages."""
-    if weights.row_axis != TARGET_LANGUAGE or languages is None:
-        return weights
-    return replace(weights, rows=languages.names)
-
-
-def _matrix(side: str, weights: DepthWeights) -> _Matrix:
+def _matrix(side: str, weights: DepthWeights, languages: Languages | None) -> _Matrix:
+    """Weights as numbers, target languages by their names."""
+    if weights.row_axis == TARGET_LANGUAGE and languages is not None:
+        weights = replace(weights, rows=languages.names)
     values = weights.values.detach().float().cpu()
     values = values.mean(-1) if values.dim() > 2 else values
     return _Matrix(side, weights, values.tolist())
