@@ -106,7 +106,8 @@ def imported(
     importer: Importer, foreign: ForeignCheckpoint, vocabularies: Vocabularies, **changes: Any
 ) -> TranslationModel:
     """The model that a checkpoint tells, with changes."""
-    tree: Any = {"heads": 4, "dropout": 0.0, **importer.architecture(foreign).nested()["model"]}
+    told: Any = importer.architecture(foreign).nested()["model"]
+    tree = {"heads": 4, "dropout": 0.0, **told}
     for key, value in changes.items():
         tree[key] = {**tree[key], **value} if isinstance(value, Mapping) else value
     return convert(importer, foreign, ModelConfig.model_validate(tree), vocabularies)
