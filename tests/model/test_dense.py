@@ -9,29 +9,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_socket import aggregated
 from torch import Tensor
 from torch.nn import functional
 
-from deepwire.model.aggregations.dense import DenseConfig
-from deepwire.model.aggregations.dlcl import DLCL, DLCLConfig
+from deepwire.model.aggregations.dlcl import DLCL, DenseConfig, DLCLConfig
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import Context
 from deepwire.model.stack_spec import NormStyle
 
 DIM, LAYERS = 8, 4
 CONTEXT = replace(ModelConfig.model_validate({"d_model": DIM, "heads": 2}).specs()["encoder"], layers=LAYERS)
 # How a model of post-norm layers (Eq. 9) or of pre-norm layers (Eq. 8) is built.
 STYLES: list[NormStyle] = ["input", "output"]
-
-
-def reads(aggregation: DLCL, outputs: Tensor) -> list[Tensor]:
-    """What layers 1 to L read, and the stack's output; `outputs` are y_0 to y_L."""
-    history, read = aggregation.start(outputs[0], Context())
-    found = [read]
-    for layer, output in enumerate(outputs[1:]):
-        history, read = aggregation.close(history, output, layer, Context())
-        found.append(read)
-    return found
 
 
 def expected(config: DLCLConfig, style: NormStyle, aggregation: DLCL, outputs: Tensor) -> list[Tensor]:
@@ -91,7 +80,7 @@ def test_every_option_follows_the_equations(
         for parameter in aggregation.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
         outputs = torch.randn(LAYERS + 1, 2, 3, DIM)
-        found = reads(aggregation, outputs)
+        found = aggregated(aggregation, list(outputs))
         for read, wanted in zip(found, expected(config, style, aggregation, outputs), strict=True):
             assert torch.allclose(read, wanted, atol=1e-5)
 
@@ -109,7 +98,7 @@ def test_dense_average_and_sum(style: NormStyle, window: int | None) -> None:
         config = DenseConfig.model_validate({"weights": weights, "window": window})
         aggregation = config.build(replace(CONTEXT, norm_style=style))
         assert isinstance(aggregation, DLCL)
-        for row, read in enumerate(reads(aggregation, outputs)):
+        for row, read in enumerate(aggregated(aggregation, list(outputs))):
             chosen = outputs[max(0, row + 1 - (window or LAYERS + 1)) : row + 1]
             if style == "input":
                 chosen = norm(chosen)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from one_socket import aggregated, config_of
 
-from deepwire.model.aggregations.aggregation import Aggregation, History
+from deepwire.model.aggregations.aggregation import Aggregation
 from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
-from deepwire.model.context import Context
 
-SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
 CHOICES: list[object] = [
     "dwa",
     {"type": "dwa", "dilation": 2, "period": 2},
@@ -22,31 +19,16 @@ CHOICES: list[object] = [
 ]
 
 
-def config_of(aggregation: object, layers: int = 2) -> ModelConfig:
-    stack = {"layers": layers, "aggregation": aggregation}
-    return ModelConfig.model_validate({**SMALL, "encoder": stack, "decoder": stack})
-
-
 def aggregation_of(aggregation: object, layers: int) -> Aggregation:
-    config = config_of(aggregation, layers)
+    config = config_of(layers, aggregation=aggregation)
     return config.encoder.aggregation.build(config.specs()["encoder"])
-
-
-def run(aggregation: Aggregation, vectors: list[Tensor]) -> tuple[History, list[Tensor]]:
-    """The history at the end, and what each layer reads when the layers give these vectors."""
-    history, first = aggregation.start(vectors[0], Context())
-    reads = [first]
-    for layer, output in enumerate(vectors[1:]):
-        history, read = aggregation.close(history, output, layer, Context())
-        reads.append(read)
-    return history, reads
 
 
 @pytest.mark.parametrize("aggregation", CHOICES)
 def test_begins_as_the_ordinary_stack(aggregation: object) -> None:
     """Every layer reads the one below until something was learned."""
     vectors = [torch.randn(2, 3, 16) for _ in range(5)]
-    _, reads = run(aggregation_of(aggregation, 4), vectors)
+    reads = aggregated(aggregation_of(aggregation, 4), vectors)
     assert all(torch.equal(read, vector) for read, vector in zip(reads, vectors, strict=True))
 
 
@@ -65,7 +47,10 @@ def test_hidden_widths_of_mudd(aggregation: object, hidden: list[int]) -> None:
 
 def test_four_ways_begin_as_the_ordinary_stack() -> None:
     """With the same maps, a model gives what one of pre-norm gives."""
-    plain, dense = build_model(config_of("last"), 23, 23), build_model(config_of(CHOICES[-1]), 23, 23)
+    plain, dense = (
+        build_model(config_of(aggregation="last"), 23, 23),
+        build_model(config_of(aggregation=CHOICES[-1]), 23, 23),
+    )
     state = dict(plain.state_dict())
     for side in ("encoder", "decoder"):
         joint = state.pop(f"{side}.mixers.1.query_key_value.weight")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from one_socket import aggregated
 from torch import Tensor
 
 from deepwire.model.aggregations.hierarchical import (
@@ -14,7 +15,6 @@ from deepwire.model.aggregations.hierarchical import (
     HierarchicalConfig,
 )
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import Context
 
 CONTEXT = replace(
     ModelConfig.model_validate({"d_model": 8, "heads": 2, "feed_forward": 12}).specs()["encoder"], layers=5
@@ -30,16 +30,6 @@ def merge(combiner: Combiner, *vectors: Tensor) -> Tensor:
     return centred / deviation * combiner.norm.weight + combiner.norm.bias
 
 
-def run(aggregation: Hierarchical, embedding: Tensor, outputs: list[Tensor]) -> list[Tensor]:
-    """What each layer reads, and the stack's output at the end."""
-    history, read = aggregation.start(embedding, Context())
-    reads = [read]
-    for layer, output in enumerate(outputs):
-        history, read = aggregation.close(history, output, layer, Context())
-        reads.append(read)
-    return reads
-
-
 @pytest.mark.parametrize("block_input", [True, False])
 def test_what_the_layers_of_five_read_in_blocks_of_two(block_input: bool) -> None:
     """Layer outputs pass inside a block; a block's end is merged; the last block has one layer."""
@@ -48,7 +38,7 @@ def test_what_the_layers_of_five_read_in_blocks_of_two(block_input: bool) -> Non
     assert isinstance(aggregation, Hierarchical)
     first, second, third = (module for module in aggregation.combiners if isinstance(module, Combiner))
     y0, *y = torch.randn(6, 2, 3, 8).unbind(0)
-    reads = run(aggregation, y0, y)
+    reads = aggregated(aggregation, [y0, *y])
     assert torch.equal(reads[0], y0)
     assert torch.equal(reads[1], y[0])
     block1 = merge(first, y[0], y[1])

@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from one_socket import config_of, connection_of
 from torch import Tensor, nn
 
 from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
-from deepwire.model.connections.connection import Connection
 from deepwire.model.context import Context
-
-SHAPE = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
-
-
-def config_of(connection: object, layers: int = 4, **stack: object) -> ModelConfig:
-    stacks = {side: {"layers": layers, "connection": connection} | stack for side in ("encoder", "decoder")}
-    return ModelConfig.model_validate({**SHAPE, **stacks})
-
-
-def connection_of(connection: object, layers: int) -> Connection:
-    config = config_of(connection, layers)
-    return config.encoder.connection.build(config.specs()["encoder"])
 
 
 def stir(module: nn.Module) -> None:
@@ -33,9 +20,9 @@ def stir(module: nn.Module) -> None:
 def as_pre_norm_and_with(connection: object, aggregation: str = "last") -> tuple[Tensor, Tensor]:
     """Results of a pre-norm model, and of one that begins with its parameters and has some more."""
     torch.manual_seed(0)
-    old = build_model(config_of("pre_norm", aggregation=aggregation), 23, 23).eval()
+    old = build_model(config_of(4, connection="pre_norm", aggregation=aggregation), 23, 23).eval()
     stir(old)
-    new = build_model(config_of(connection, aggregation=aggregation), 23, 23).eval()
+    new = build_model(config_of(4, connection=connection, aggregation=aggregation), 23, 23).eval()
     found = new.load_state_dict(old.state_dict(), strict=False)
     assert not found.unexpected_keys
     assert all(".queries." in name or ".weights." in name for name in found.missing_keys)
@@ -100,7 +87,7 @@ def test_number_of_sources(block: object, layers: int, sources: int) -> None:
 def test_mixes_are_doubly_stochastic(name: str, rows: float) -> None:
     """Rows and columns sum to 1, so the mean of the lanes is kept."""
     torch.manual_seed(0)
-    connection = connection_of({"type": name, "lanes": 4}, 2)
+    connection = connection_of({"type": name, "lanes": 4})
     stir(connection)
     state = tuple(torch.randn(2, 3, 16) for _ in range(4))
     columns, _ = connection.weights[0].writing(state)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from deepwire.model.build import EOS_ID, build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.language_model import LanguageModel
+from deepwire.model.decoder_only import LanguageModel
 from deepwire.model.translation_model import TranslationModel
 
 VOCABULARY = 20

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
+from one_socket import connection_of
 from torch import Tensor
 
-from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
 from deepwire.model.context import Context
 
-SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
 
-
-def config_of(connection: object) -> ModelConfig:
-    stack = {"layers": 2, "connection": connection}
-    return ModelConfig.model_validate({**SMALL, "encoder": stack, "decoder": stack})
-
-
-def connection_of(connection: object) -> Connection:
+def drawn(connection: object) -> Connection:
     """That of an encoder, all its numbers drawn."""
-    config = config_of(connection)
-    module = config.encoder.connection.build(config.specs()["encoder"])
+    module = connection_of(connection)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn_like(parameter))
@@ -36,7 +28,7 @@ def written(module: Connection, x: Tensor, output: Tensor) -> Tensor:
 
 def test_laurel_with_earlier_inputs_written_out() -> None:
     """Each of the last two inputs joins, times a number of the sub-layer's own; the first reads none."""
-    module = connection_of({"type": "laurel", "weights": "none", "earlier": 2})
+    module = drawn({"type": "laurel", "weights": "none", "earlier": 2})
     shares = [parameter for name, parameter in module.named_parameters() if name.startswith("shares")]
     assert [len(share) for share in shares] == [1, 2, 2]  # four sub-layers
     x, outputs = torch.randn(2, 3, 16), torch.randn(4, 2, 3, 16)
@@ -57,7 +49,7 @@ def test_laurel_with_earlier_inputs_written_out() -> None:
 @pytest.mark.parametrize(("strength", "kept"), [(-50.0, 1.0), (0.0, 0.0), (50.0, -1.0)])
 def test_delta_keeps_projects_or_reflects(strength: float, kept: float) -> None:
     """b = 0 is the identity, b = 1 writes v along k, b = 2 reflects along k and adds 2 v."""
-    module = connection_of("delta")
+    module = drawn("delta")
     with torch.no_grad():
         module.get_parameter("weights.1").zero_()
         module.get_parameter("biases.1").copy_(torch.tensor([strength, 0.0]))
@@ -71,8 +63,7 @@ def test_delta_keeps_projects_or_reflects(strength: float, kept: float) -> None:
 @pytest.mark.parametrize("kind", ["softmax", "sigmoid"])
 def test_laurel_begins_as_pre_norm_but_for_its_scale(kind: str) -> None:
     """The stream is the mean of its input and of all branches, in a stack of any depth."""
-    config = config_of({"type": "laurel", "weights": kind, "rank": 3})
-    module = config.encoder.connection.build(config.specs()["encoder"])
+    module = connection_of({"type": "laurel", "weights": kind, "rank": 3})
     x, *outputs = torch.randn(5, 1, 2, 16)
     state = module.start(x, Context())
     for index, output in enumerate(outputs):

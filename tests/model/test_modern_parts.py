@@ -30,9 +30,7 @@ MODERN = {
 @pytest.mark.parametrize(
     "settings",
     [
-        MODERN,
         {**MODERN, "activation": "geglu", "languages": {"norm": True}, "inner_norm": True},
-        {"positions": {"type": "rotary", "layout": "interleaved", "base": 100}, "key_value_heads": 1},
         {**MODERN, "encoder": {"mixer": "value_residual"}, "decoder": {"mixer": "lime"}},
         {**MODERN, "encoder": {"aggregation": {"type": "mudd", "ways": 4}}},
         {**MODERN, "positions": "learned", "decoder": {"mixer": "mixed_attention"}},

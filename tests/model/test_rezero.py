@@ -8,44 +8,32 @@ from pathlib import Path
 
 import pytest
 import torch
+from one_socket import config_of, connection_of, through
 from torch import nn
 
 import deepwire
 from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
-from deepwire.model.context import Context
-
-SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
-
-
-def config_of(connection: object, layers: int = 2) -> ModelConfig:
-    stack = {"layers": layers, "connection": connection}
-    return ModelConfig.model_validate({**SMALL, "encoder": stack, "decoder": stack})
 
 
 @pytest.mark.parametrize("share", ["layer", "none"])
 def test_two_layers_written_out(share: str) -> None:
     """x + a F(x) + b G(x + a F(x)) and so on, with a = b where a layer shares its number."""
-    config = config_of({"type": "rezero", "share": share})
-    connection = config.encoder.connection.build(config.specs()["encoder"])
+    connection = connection_of({"type": "rezero", "share": share})
     alpha = torch.tensor([0.3, 0.3, -0.5, -0.5] if share == "layer" else [0.3, 0.7, -0.5, 0.2])
     with torch.no_grad():
         connection.alpha.copy_(alpha[::2] if share == "layer" else alpha)
     sublayers = [nn.Linear(16, 16) for _ in range(4)]
     x = torch.randn(2, 3, 16)
-    state = connection.start(x, Context())
     expected = x
-    for index, sublayer in enumerate(sublayers):
-        read = connection.read(state, index, Context())
-        state = connection.write(state, index, read, sublayer(read), Context())
-        expected = expected + alpha[index] * sublayer(expected)
-    assert torch.allclose(connection.normalise(state[0], Context()), expected, atol=1e-6)
+    for number, sublayer in zip(alpha, sublayers, strict=True):
+        expected = expected + number * sublayer(expected)
+    assert torch.allclose(through(connection, sublayers, x), expected, atol=1e-6)
 
 
 def test_begins_as_the_identity() -> None:
     """Before training a stack gives its input, and only embedding, output and the decoder's numbers learn."""
     torch.manual_seed(0)
-    model = build_model(config_of("rezero"), 23, 23)
+    model = build_model(config_of(connection="rezero"), 23, 23)
     source, target = torch.tensor([[4, 9, 5, 2]]), torch.tensor([[1, 5, 9, 12]])
     embedded = model.source_embedding(source)
     assert torch.equal(model.encode(source)[0][0], embedded)
@@ -62,7 +50,7 @@ def test_begins_as_the_identity() -> None:
 @pytest.mark.parametrize(("share", "numbers"), [("layer", 2), ("none", 6)])
 def test_parameters(share: str, numbers: int) -> None:
     """One number for each layer or sub-layer, and no norm anywhere."""
-    model = build_model(config_of({"type": "rezero", "share": share}), 23, 23)
+    model = build_model(config_of(connection={"type": "rezero", "share": share}), 23, 23)
     assert sum(parameter.numel() for parameter in model.decoder.connection.parameters()) == numbers
     assert not any(isinstance(module, nn.LayerNorm) for module in model.modules())
 

@@ -7,36 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from one_socket import config_of, connection_of, through
+from torch import nn
 from torch.nn import functional
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.connections.connection import Connection
-from deepwire.model.context import Context
-from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
-
-SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
-
-
-def config_of(connection: object, layers: int = 2, **model: object) -> ModelConfig:
-    stack = {"layers": layers, "connection": connection}
-    return ModelConfig.model_validate({**SMALL, "encoder": stack, "decoder": stack, **model})
-
-
-def connection_of(connection: object, layers: int = 2, side: Side = "encoder") -> Connection:
-    config = config_of(connection, layers)
-    return config.stack(side).connection.build(config.specs()[side])
-
-
-def run(connection: Connection, sublayers: list[nn.Linear], x: Tensor) -> Tensor:
-    """What a stack of these sub-layers gives."""
-    state = connection.start(x, Context())
-    for index, sublayer in enumerate(sublayers):
-        read = connection.read(state, index, Context())
-        state = connection.write(state, index, read, sublayer(read), Context())
-    return connection.normalise(connection.result(state, Context()), Context())
 
 
 @pytest.mark.parametrize(("gain", "expected"), [("auto", 12**-0.5), (1, 1.0), (0.3, 0.3)])
@@ -56,7 +33,7 @@ def test_layer_norm_scaling_written_out() -> None:
         normal = functional.layer_norm(expected, (16,), eps=1e-6)
         expected = expected + sublayer(normal / math.sqrt(1 + index // 2))
     expected = functional.layer_norm(expected, (16,), eps=1e-6)
-    assert torch.allclose(run(connection, sublayers, x), expected, atol=1e-5)
+    assert torch.allclose(through(connection, sublayers, x), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["branch_norm", {"type": "admin", "initial": "one"}], ids=str)
@@ -64,13 +41,13 @@ def test_begins_or_ends_as_post_norm(name: object) -> None:
     """BranchNorm before and after its updates, and Admin with scales of 1."""
     connection, plain = connection_of(name), connection_of("post_norm")
     sublayers, x = [nn.Linear(16, 16) for _ in range(4)], torch.randn(2, 3, 16)
-    expected = run(plain, sublayers, x)
-    assert torch.allclose(run(connection, sublayers, x), expected, atol=1e-6)
+    expected = through(plain, sublayers, x)
+    assert torch.allclose(through(connection, sublayers, x), expected, atol=1e-6)
     connection.begin_update(1)
-    same = torch.allclose(run(connection, sublayers, x), expected, atol=1e-3)
+    same = torch.allclose(through(connection, sublayers, x), expected, atol=1e-3)
     assert same == (name != "branch_norm")
     connection.begin_update(4000)
-    assert torch.allclose(run(connection, sublayers, x), expected, atol=1e-6)
+    assert torch.allclose(through(connection, sublayers, x), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(("layers", "start"), [(18, 0.1), (19, 1e-5), (24, 1e-5), (25, 1e-6)])
@@ -84,7 +61,7 @@ def test_layer_scale_begins_by_depth(layers: int, start: float) -> None:
 def test_profiling_draws_on_dropout_and_leaves_the_mode() -> None:
     """The pass is one of training, without gradients; afterwards only the scales are others."""
     torch.manual_seed(0)
-    model = build_model(config_of("admin", dropout=0.5), 23, 23).eval()
+    model = build_model(config_of(connection="admin", model={"dropout": 0.5}), 23, 23).eval()
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
     source, target = torch.tensor([[4, 9, 5, 2]]), torch.tensor([[1, 5, 9, 12]])
     assert model.needs_profile
@@ -97,7 +74,7 @@ def test_profiling_draws_on_dropout_and_leaves_the_mode() -> None:
     changed = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
     scales = {f"encoder.connection.scales.{index}" for index in range(1, 4)}
     assert changed == scales | {f"decoder.connection.scales.{index}" for index in range(1, 6)}
-    assert not build_model(config_of("deepnorm"), 23, 23).needs_profile
+    assert not build_model(config_of(connection="deepnorm"), 23, 23).needs_profile
 
 
 def deep(initialization: str, changes: dict[str, Any] | None = None, **sides: int) -> TranslationModel:

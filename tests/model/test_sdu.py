@@ -6,25 +6,17 @@ from typing import Any
 
 import pytest
 import torch
+from one_socket import config_of, connection_of
 from torch import Tensor, nn
 from torch.nn import functional
 
 from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
 from deepwire.model.context import Context
 
-SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
 
-
-def config_of(connection: object, layers: int = 2, **model: object) -> ModelConfig:
-    stack = {"layers": layers, "connection": connection}
-    return ModelConfig.model_validate({**SMALL, "encoder": stack, "decoder": stack, **model})
-
-
-def connection_of(settings: dict[str, object]) -> Connection:
-    config = config_of({"type": "sdu", **settings})
-    connection = config.encoder.connection.build(config.specs()["encoder"])
+def drawn(settings: dict[str, object]) -> Connection:
+    connection = connection_of({"type": "sdu", **settings})
     torch.manual_seed(0)
     for parameter in connection.parameters():
         nn.init.normal_(parameter)
@@ -33,7 +25,9 @@ def connection_of(settings: dict[str, object]) -> Connection:
 
 def parameters(connection: object, layers: int = 6) -> int:
     """Parameters of a Base model in the sizes of Xu et al. 2024, without memory for them."""
-    config = config_of(connection, layers, d_model=512, heads=8, feed_forward=2048)
+    config = config_of(
+        layers, connection=connection, model={"d_model": 512, "heads": 8, "feed_forward": 2048}
+    )
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in build_model(config, 35_627, 35_627).parameters())
 
@@ -58,7 +52,7 @@ def written_out(
 )
 def test_two_layers_written_out(form: str, gate: str, residual: str) -> None:
     """Every form, in both orders of norm and residual."""
-    connection: Any = connection_of({"form": form, "gate": gate, "residual": residual})
+    connection: Any = drawn({"form": form, "gate": gate, "residual": residual})
     sublayers = [nn.Linear(16, 16) for _ in range(4)]
     x = torch.randn(2, 3, 16)
     state, expected = connection.start(x, Context()), x
@@ -81,7 +75,7 @@ def test_two_layers_written_out(form: str, gate: str, residual: str) -> None:
 def test_units_in_the_lowest_layers_only() -> None:
     """Layers above are plain and hold no parameters of units."""
     assert parameters({"type": "sdu", "layers": 2}) - parameters("pre_norm") == 2 * 5 * 525_312
-    connection = connection_of({"layers": 1})
+    connection = drawn({"layers": 1})
     x, output = torch.randn(2, 3, 16), torch.randn(2, 3, 16)
     state = connection.start(x, Context())
     read = connection.read(state, 2, Context())

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import torch
+from one_socket import config_of
 from torch import Tensor
 
 from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
 from deepwire.model.mixers.mixer import SideState
 from deepwire.model.mixers.shared_values import SharedValueAttention
 from deepwire.model.stack import Stack
 
-SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
-
-
-def config_of(mixer: object, layers: int = 3, **settings: object) -> ModelConfig:
-    stack = {"layers": layers, "mixer": mixer, **settings}
-    return ModelConfig.model_validate({**SMALL, "encoder": stack, "decoder": stack})
-
 
 def encoder_of(mixer: object) -> Stack:
     torch.manual_seed(0)
-    return build_model(config_of(mixer), 23, 23).stack("encoder")
+    return build_model(config_of(3, mixer=mixer), 23, 23).stack("encoder")
 
 
 def used(stack: Stack, x: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -50,7 +43,7 @@ def test_caches_do_not_grow() -> None:
     """A step keeps as much as that of plain self-attention."""
     sizes = {}
     for mixer in ("self_attention", "lime", "value_residual"):
-        model = build_model(config_of(mixer), 23, 23).eval()
+        model = build_model(config_of(3, mixer=mixer), 23, 23).eval()
         with torch.inference_mode():
             _, state = model.step(torch.tensor([1]), model.start(torch.tensor([[4, 9, 2]])))
         sizes[mixer] = [tuple(leaf.shape) for each in state.states for leaf in each]

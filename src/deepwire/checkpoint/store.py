@@ -37,7 +37,7 @@ from deepwire.io.atomic import json_text, new_folder, require_space
 from deepwire.io.regular_files import cannot_read, read_json
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.meta_init import outline
+from deepwire.model.meta_init import SkipInitialValues, outline
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.process import own_random_numbers
 
@@ -376,5 +376,7 @@ def _fitting_model(
     build = partial(build_model, config, *sizes, languages=languages)
     expected = model_parameters(outline(config, build))
     check_fit(folder / WEIGHTS, shapes, {name: tuple(value.shape) for name, value in expected.items()})
-    with own_random_numbers(torch.device("cpu")):  # what is drawn is overwritten
+    # What is drawn would be overwritten, but a part of another package may have values that no file has.
+    drawing = own_random_numbers(torch.device("cpu")) if plugins_of(config) else SkipInitialValues()
+    with drawing:
         return build()

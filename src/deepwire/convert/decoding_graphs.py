@@ -23,10 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.model.context import Context, Memory
+from deepwire.model.decoder_only import LanguageModel
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.kv_cache import CacheIndex, KeyValueCache
-from deepwire.model.language_model import LanguageModel
 from deepwire.model.mixers.mixer import State
 from deepwire.model.translation_model import TranslationModel
 

@@ -35,7 +35,7 @@ from deepwire.decoding.model_loading import stored_config
 from deepwire.decoding.models import as_configured
 from deepwire.errors import ModelError, UsageError
 from deepwire.io.atomic import json_text
-from deepwire.model.language_model import LanguageModel
+from deepwire.model.decoder_only import LanguageModel
 from deepwire.model.translation_model import TranslationModel
 
 MANIFEST, VOCABULARY = "manifest.json", "vocabulary"

@@ -262,10 +262,3 @@ class TorchrunGroup(DistributedGroup):
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
         store, _, _ = next(rendezvous("env://", timeout=TIMEOUT))
         super().__init__(store, *(int(os.environ[name]) for name in names))
-
-
-@contextmanager
-def torchrun_process_group() -> Iterator[TorchrunGroup]:
-    """The processes that torchrun started, for a block; see `join_process_group`."""
-    with process_group_context(TorchrunGroup()) as processes:
-        yield processes

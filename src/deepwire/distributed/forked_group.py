@@ -139,8 +139,10 @@ def fork_process_group(count: int) -> Iterator[ForkedGroup]:
                 rank, children = other, []
                 break
             children.append(child)
-        group = _connect(f"/proc/self/fd/{meeting}", rank, count, sums)
-        with process_group_context(group) as processes:
+        # Other interfaces may be slow to find, or not there at all without a network.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        store = FileStore(f"/proc/self/fd/{meeting}", count)
+        with process_group_context(ForkedGroup(store, rank, count, sums)) as processes:
             yield processes
         code = 0
     finally:
@@ -173,9 +175,3 @@ def _end(children: Sequence[int], *, kill: bool) -> None:
                 if time.monotonic() > deadline:
                     os.kill(child, signal.SIGKILL)
                 time.sleep(0.01)
-
-
-def _connect(store: str, rank: int, count: int, sums: SharedMemoryReduce) -> ForkedGroup:
-    # Other interfaces may be slow to find, or not there at all without a network.
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    return ForkedGroup(FileStore(store, count), rank, count, sums)

@@ -18,9 +18,9 @@ def join_process_group(wanted: Callable[[], int] = lambda: 1) -> Iterator[Proces
     """
     # Only torchrun sets the first; the second is found in the environment of many a cluster.
     if "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ["WORLD_SIZE"]) > 1:
-        from deepwire.distributed.distributed_group import torchrun_process_group
+        from deepwire.distributed.distributed_group import TorchrunGroup, process_group_context
 
-        with torchrun_process_group() as processes:
+        with process_group_context(TorchrunGroup()) as processes:
             yield processes
     elif (count := wanted()) > 1:
         from deepwire.distributed.forked_group import fork_process_group

@@ -12,13 +12,12 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.model.aggregations.aggregation import Aggregation
 from deepwire.model.config import ModelConfig, StackConfig
 from deepwire.model.connections.connection import Call, Connection
-from deepwire.model.decoder_only import DecoderOnly
+from deepwire.model.decoder_only import DecoderOnly, LanguageModel
 from deepwire.model.embedding import Embedding, SideEmbedding, TokenEmbedding
 from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.fusions.fusion import Fusion
 from deepwire.model.head import OutputHead
 from deepwire.model.initialization import initialize
-from deepwire.model.language_model import LanguageModel
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform
 from deepwire.model.mixers.luna import LunaConfig
 from deepwire.model.mixers.mixer import Mixer

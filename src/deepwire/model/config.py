@@ -93,19 +93,6 @@ class SublayerConfig(Section):
         "last matrix (Sub-LN, with connection pre_norm)",
     )
 
-    def key_value_heads_of(self, size: SizeConfig) -> int | None:
-        """Heads of keys and values of a side with sizes of its own."""
-        return self.key_value_heads if size.key_value_heads is None else size.key_value_heads
-
-    def check_heads(self, size: SizeConfig, heads: int, where: str) -> None:
-        """Refuse heads of keys that do not serve so many heads of queries, with a `ValueError`."""
-        key_heads = self.key_value_heads_of(size) or heads
-        if heads % key_heads:
-            raise ValueError(
-                f"{where}key_value_heads: {key_heads} heads of keys and values do not divide the {heads} "
-                "heads of queries"
-            )
-
 
 class StackConfig(Section):
     """One stack: its depth and its four sockets."""
@@ -280,7 +267,12 @@ class ModelConfig(SublayerConfig):
                 raise ValueError(f"{where}d_model must be even, not {d_model}")
             if self.activation == "glu" and feed_forward % 2:
                 raise ValueError(f"{where}feed_forward must be even with GLU, not {feed_forward}")
-            self.check_heads(self.stack(side).size, heads, where)
+            key_heads = self.stack(side).size.key_value_heads or self.key_value_heads or heads
+            if heads % key_heads:
+                raise ValueError(
+                    f"{where}key_value_heads: {key_heads} heads of keys and values do not divide the {heads} "
+                    "heads of queries"
+                )
         if len({self.size(side)[0] for side in self.sides}) > 1 and self.embeddings.tie in ("all", "inputs"):
             raise ValueError(
                 f"embeddings.tie: {self.embeddings.tie} needs one width, but encoder and decoder have "
@@ -448,10 +440,6 @@ class ModelConfig(SublayerConfig):
             own_size.feed_forward or self.feed_forward,
         )
 
-    def _rotary(self, side: Side) -> RotaryConfig | None:
-        positions = self.stack(side).positions or self.positions
-        return positions if isinstance(positions, RotaryConfig) else None
-
     def specs(self, languages: int = 0) -> dict[Side, StackSpec]:
         """The specs of the sockets of both stacks; the two share one pool of shared modules.
 
@@ -468,6 +456,7 @@ class ModelConfig(SublayerConfig):
         stack = self.stack(side)
         other = stack if self.is_decoder_only else self.stack("decoder" if side == "encoder" else "encoder")
         dim, heads, feed_forward = self.size(side)
+        positions = stack.positions or self.positions
         return StackSpec(
             side=side,
             dim=dim,
@@ -492,8 +481,8 @@ class ModelConfig(SublayerConfig):
             scaling=self.scaling(side),
             inner_norm=self.inner_norm,
             norm_kind=self.norm,
-            key_value_heads=self.key_value_heads_of(stack.size),
+            key_value_heads=stack.size.key_value_heads or self.key_value_heads,
             qk_norm=self.qk_norm,
-            rotary=self._rotary(side),
+            rotary=positions if isinstance(positions, RotaryConfig) else None,
             starts=frozenset({0}) if stack.recurrence is None else stack.recurrence.starts(stack.layers),
         )

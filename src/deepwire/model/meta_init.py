@@ -29,8 +29,8 @@ _INITIALIZERS = {
 }
 
 
-class _SkipInitialValues(TorchFunctionMode):
-    """Skips the functions that fill a tensor with initial values.
+class SkipInitialValues(TorchFunctionMode):
+    """Skips the functions that fill a tensor with initial values, for models that get them from a file.
 
     On the meta device there is nothing to fill, and yet PyTorch's way to draw normal numbers there begins
     with the import of its whole compiler, about two seconds.
@@ -52,7 +52,7 @@ class _SkipInitialValues(TorchFunctionMode):
 @contextmanager
 def meta_init() -> Iterator[None]:
     """Modules built here are on the meta device: they have shapes, but neither memory nor initial values."""
-    with torch.device("meta"), _SkipInitialValues():
+    with torch.device("meta"), SkipInitialValues():
         yield
 
 

@@ -144,10 +144,10 @@ def linear_log_prob(
     with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
         cast, wide = autocast_types(hidden)
         matrix = weight.to(cast)
-        picked = [
-            _target_log_probs(_logits(rows.to(cast), matrix, bias).to(wide), ids)
-            for rows, ids in zip(torch.split(hidden, size), torch.split(target, size), strict=True)
-        ]
+        picked = []
+        for rows, ids in zip(torch.split(hidden, size), torch.split(target, size), strict=True):
+            logits = _logits(rows.to(cast), matrix, bias).to(wide)
+            picked.append(logits.gather(1, ids.unsqueeze(1)).squeeze(1) - logits.logsumexp(1))
     return torch.cat(picked) if picked else hidden.new_zeros(0, dtype=wide)
 
 
@@ -402,7 +402,3 @@ def _logits(rows: Tensor, matrix: Tensor, bias: Tensor | None, out: Tensor | Non
     if bias is None:
         return torch.mm(rows, matrix.t(), out=out)
     return torch.addmm(bias, rows, matrix.t(), out=out)
-
-
-def _target_log_probs(logits: Tensor, ids: Tensor) -> Tensor:
-    return logits.gather(1, ids.unsqueeze(1)).squeeze(1) - logits.logsumexp(1)

@@ -2,8 +2,7 @@
 
 from deepwire.config.choice import ChoiceTable
 from deepwire.model.aggregations.aggregation import AggregationSection
-from deepwire.model.aggregations.dense import DenseConfig
-from deepwire.model.aggregations.dlcl import DLCLConfig
+from deepwire.model.aggregations.dlcl import DenseConfig, DLCLConfig
 from deepwire.model.aggregations.dwa import DWAConfig
 from deepwire.model.aggregations.hierarchical import HierarchicalConfig
 from deepwire.model.aggregations.last import LastConfig

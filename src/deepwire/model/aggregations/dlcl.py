@@ -1,4 +1,4 @@
-"""DLCL: every layer reads a learned linear combination of all layers below.
+"""DLCL and dense connections: every layer reads a linear combination of all layers below, learned or fixed.
 
 Wang et al. 2019 (Learning Deep Transformer Models for Machine Translation), Eq. 5 to 9.
 """
@@ -23,13 +23,6 @@ HistoryNorm = Literal["auto", "before", "after", "none"]
 EmbeddingNorm = Literal["none", "once", "twice"]
 Window = Annotated[int | None, Field(ge=1, description="only the last so many outputs are combined")]
 CombinationDropout = Annotated[float, Field(ge=0, lt=1, description="dropout of the combination")]
-
-
-def norm_of(norm: HistoryNorm, spec: StackSpec) -> Literal["before", "after", "none"]:
-    """Where outputs are normalised: what ``auto`` stands for in a stack."""
-    if norm != "auto":
-        return norm
-    return "after" if spec.norm_style == "output" else "before"
 
 
 class DLCLConfig(AggregationSection):
@@ -94,7 +87,9 @@ class DLCL(Aggregation):
 
     def __init__(self, config: DLCLConfig, spec: StackSpec, weights: int) -> None:
         super().__init__()
-        self.norm = norm_of(config.norm, spec)
+        self.norm = config.norm
+        if self.norm == "auto":
+            self.norm = "after" if spec.norm_style == "output" else "before"
         self.softmax = config.softmax
         self.embedding_norm = config.embedding_norm
         self.repeats = spec.dim // weights
@@ -167,3 +162,40 @@ class DLCL(Aggregation):
             combined = self.norms[row](combined, context)
         read: Tensor = self.dropout(combined)
         return read
+
+
+class DenseConfig(AggregationSection):
+    """Dense residual connections, with the norms of DLCL: nothing is learned but these norms.
+
+    Wang et al. 2019, Figure 2(b), after Britz et al. 2017.
+    """
+
+    type: Literal["dense"] = "dense"
+    weights: Literal["average", "sum"] = Field(
+        "average", description="average (1/N each; the paper's Table 6: fix 1/N) or sum (fix 1)"
+    )
+    norm: HistoryNorm = Field(
+        "auto",
+        description="layer norm of each stored output (before) or of the combination (after); auto: after "
+        "for post_norm, before for the others",
+    )
+    embedding_norm: EmbeddingNorm = Field(
+        "once", description="norm of the embedding's entry, as of dlcl; the released code: none"
+    )
+    window: Window = None
+    dropout: CombinationDropout = 0.0
+
+    def has_norm(self, spec: StackSpec) -> bool:
+        """Unless left out."""
+        return self.norm != "none"
+
+    def build(self, spec: StackSpec) -> Aggregation:
+        """The combination of a whole stack."""
+        return DLCLConfig(
+            initial="one" if self.weights == "sum" else "average",
+            learned=False,
+            norm=self.norm,
+            embedding_norm=self.embedding_norm,
+            window=self.window,
+            dropout=self.dropout,
+        ).build(spec)

@@ -3,7 +3,6 @@
 from deepwire.config.choice import ChoiceTable
 from deepwire.model.connections.admin import AdminConfig
 from deepwire.model.connections.attn_res import AttnResConfig
-from deepwire.model.connections.b2t import B2TConfig
 from deepwire.model.connections.collaboration import CollaborationConfig
 from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.connections.delta import DeltaConfig
@@ -17,12 +16,17 @@ from deepwire.model.connections.pre_norm_variants import (
     LayerScaleConfig,
     PeriLNConfig,
 )
-from deepwire.model.connections.resi_dual import ResiDualConfig
 from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
 from deepwire.model.connections.rezero import ReZeroConfig
 from deepwire.model.connections.rnmt import RNMTConfig
 from deepwire.model.connections.runge_kutta import RungeKuttaConfig
-from deepwire.model.connections.scaled_post_norm import BranchNormConfig, DeepNormConfig, KeelConfig
+from deepwire.model.connections.scaled_post_norm import (
+    B2TConfig,
+    BranchNormConfig,
+    DeepNormConfig,
+    KeelConfig,
+    ResiDualConfig,
+)
 from deepwire.model.connections.sdu import SDUConfig
 
 CONNECTIONS = ChoiceTable(

@@ -1,4 +1,4 @@
-"""Post-norm with a number on one of the two paths: DeepNorm, Keel and BranchNorm."""
+"""Relatives of post-norm: DeepNorm, Keel and BranchNorm scale a path, B2T and ResiDual have one more."""
 
 from __future__ import annotations
 
@@ -115,6 +115,91 @@ class BranchNorm(PostNorm):
     ) -> DepthState:
         """Add as much of the output as this update lets in, and normalise the sum."""
         return (self.norms[index](state[0] + self.factor * self.dropout(output), context),)
+
+
+class B2TConfig(ConnectionSection):
+    """Post-norm with a path around all norms of a layer but the last."""
+
+    # Whole layers: the last norm of a layer adds what the layer began with.
+    drops: ClassVar[Droppable] = "layers"
+    norm_style: ClassVar[NormStyle] = "output"
+    initialization: ClassVar[str | None] = "b2t"
+    scales_branches: ClassVar[bool] = True
+
+    type: Literal["b2t"] = "b2t"
+
+    def build(self, spec: StackSpec) -> Connection:
+        """The connection of a whole stack."""
+        return B2T(PostNormConfig(), spec)
+
+
+class B2T(PostNorm):
+    """z <- LN(z + drop(F(z))), but LN(z + drop(F(z)) + x) at the end of a layer whose input is x.
+
+    Takase et al. 2023, B2T Connection: Serving Stability and Performance in Deep Transformers.
+    Between layers the state is the stream, within a layer also its input. The path goes around all norms of
+    a layer but the last, so a layer of one sub-layer has none and is that of post-norm.
+    """
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
+    ) -> DepthState:
+        """Add the output to the stream, at the end of a layer also its input, and normalise the sum."""
+        added = state[0] + self.dropout(output)
+        if not self.calls[index].closes:
+            return (self.norms[index](added, context), state[-1])
+        if len(state) > 1:
+            added = added + state[1]
+        return (self.norms[index](added, context),)
+
+
+class ResiDualConfig(ConnectionSection):
+    """A post-norm and a pre-norm residual stream at once."""
+
+    # Every sub-layer is an addition to both streams.
+    drops: ClassVar[Droppable] = "sublayers"
+    norm_style: ClassVar[NormStyle] = "output"
+    scales_branches: ClassVar[bool] = True
+
+    type: Literal["resi_dual"] = "resi_dual"
+    dual_scale: float = Field(
+        1.0, gt=0, le=1e6, description="q, by which all that enters the second stream is multiplied"
+    )
+    output_scale: float = Field(1.0, gt=0, le=1e6, description="a, the weight of the first stream at the end")
+    dual_eps: float = Field(1e-7, gt=0, le=0.1, description="epsilon of the second stream's norm")
+
+    def build(self, spec: StackSpec) -> Connection:
+        """The connection of a whole stack."""
+        return ResiDual(self, spec)
+
+
+class ResiDual(PostNorm):
+    """f = drop(F(x)), x <- LN(x + f), r <- r + q f; in the end a x + LN(r) (Xie et al. 2023).
+
+    The state is (x, r), which begins with the embedding and q times it.
+    """
+
+    def __init__(self, config: ResiDualConfig, spec: StackSpec) -> None:
+        super().__init__(PostNormConfig(), spec)
+        self.dual_scale, self.output_scale = config.dual_scale, config.output_scale
+        self.dual_norm = spec.norm(eps=config.dual_eps)
+
+    def start(self, x: Tensor, context: Context) -> DepthState:
+        """Both streams begin with the embedding."""
+        return (x, x * self.dual_scale)
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
+    ) -> DepthState:
+        """Add the output to both streams; the first one is normalised."""
+        output = self.dropout(output)
+        added = torch.add(state[1], output, alpha=self.dual_scale)
+        return (self.norms[index](state[0] + output, context), added)
+
+    def result(self, state: DepthState, context: Context) -> Tensor:
+        """The first stream and the normalised second one together."""
+        result: Tensor = torch.add(self.dual_norm(state[1], context), state[0], alpha=self.output_scale)
+        return result
 
 
 def deepnorm_residual_scale(side: Side, layers: int, other_layers: int) -> float:

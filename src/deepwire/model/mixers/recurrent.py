@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from deepwire.model.context import Context
 from deepwire.model.layers import GroupedLayerNorm, Linear, layer_norm
-from deepwire.model.mixers.both_directions import BothDirections, DirectionalSection
+from deepwire.model.mixers.both_directions import DirectionalSection
 from deepwire.model.mixers.mixer import Mixer, State
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.dropout import dropout
@@ -39,14 +39,7 @@ class RecurrentSection(DirectionalSection, ABC):
 
     def one_way(self, spec: StackSpec) -> RecurrentMixer:
         """One recurrence."""
-        return RecurrentMixer(self.cell(spec))
-
-    def build(self, spec: StackSpec) -> Mixer:
-        """One recurrence of a decoder, or one in each direction of an encoder."""
-        if spec.causal:
-            return self.one_way(spec)
-        half = self.each_way(spec)
-        return BidirectionalMixer(self.one_way(half), self.one_way(half))
+        return RecurrentMixer(self.cell(spec), steps=spec.causal)
 
     @abstractmethod
     def cell(self, spec: StackSpec) -> Cell:
@@ -131,17 +124,19 @@ class RecurrentMixer(Mixer):
     """h_t = cell(x_t, h_{t-1}), from a learned state that begins at zero.
 
     The state while decoding is that of the cell, each tensor `[rows, d]`; it is carried on in float32 or
-    wider, as it sums over time. `initial` is `[leaves, d]`.
+    wider, as it sums over time. `initial` is `[leaves, d]`. In an encoder it makes no `steps`.
     """
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: Cell, *, steps: bool = True) -> None:
         super().__init__()
-        self.cell = cell
+        self.cell, self.steps = cell, steps
         self.initial = nn.Parameter(torch.zeros(cell.leaves, cell.dim))
         self.packed: tuple[AnyLinearMap, AnyLinearMap] | None = None
 
     def pack(self, make: Pack) -> None:
         """Step with maps laid out for decoding from now on, made of the cell's once instead of every step."""
+        if not self.steps:
+            return
         input_map, recurrent = (
             PackedLinearMap(make(linear.weight, linear.bias), linear.weight.dtype)
             for linear in self.cell.linear_maps()
@@ -198,13 +193,6 @@ class RecurrentMixer(Mixer):
         if not self.training or self.cell.dropout == 0:
             return None
         return dropout(self.initial.new_ones(*sizes, self.cell.dim), self.cell.dropout, training=True)
-
-
-class BidirectionalMixer(BothDirections):
-    """Two recurrences of an encoder; see the base class."""
-
-    def pack(self, make: Pack) -> None:
-        """Nothing changes: weights are laid out for steps, of which it makes none."""
 
 
 class GRUConfig(RecurrentSection):
