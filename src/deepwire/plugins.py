@@ -179,7 +179,7 @@ def find(kind: Kind, name: str, *, trusted: bool = False) -> object | None:
         package = _package(name)
         if trusted:
             allow(package)
-        if not is_allowed(package):
+        if not _is_allowed(package):
             raise PluginError(
                 f"code of the package {package} is not imported because a file names it: only training does, "
                 f"and --plugin {package}"
@@ -207,14 +207,10 @@ def describe(kind: Kind, name: str, choice: object | None = None) -> Plugin:
     return Plugin(kind, name, _package(place), _version(_package(place)), place)
 
 
-def is_allowed(package: str) -> bool:
-    """Whether the user lets names import code of a package."""
-    return package in _allowed or is_announced(package)
-
-
-def is_announced(package: str) -> bool:
-    """Whether a package was installed with entry points."""
-    return any(_package(entry.module) == package for entries in _announced().values() for entry in entries)
+def _is_allowed(package: str) -> bool:
+    """Whether the user allowed a package, or installed it with entry points."""
+    announced = (entry for entries in _announced().values() for entry in entries)
+    return package in _allowed or any(_package(entry.module) == package for entry in announced)
 
 
 def check_recorded(recorded: object, where: str) -> None:
@@ -246,7 +242,7 @@ def _require_allowed(plugin: Plugin, where: str) -> None:
             f"{where}: needs the {plugin}, which is not installed",
             f"install the package {package}, or add its folder to PYTHONPATH and --plugin {package}",
         )
-    if not is_allowed(package):
+    if not _is_allowed(package):
         raise ModelError(
             f"{where}: needs the {plugin}, whose code is not imported because a model names it",
             f"if you trust it, add --plugin {package}, or call deepwire.plugins.use({package!r})",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -133,15 +132,8 @@ def find_model(name: str) -> Path:
         ModelError: If there is no such model, or no record says which checkpoint is the best.
         UnreadableError: If it is in a folder that may not be read.
     """
-    with _telling_unreadable(name):
-        return _resolve(name)
-
-
-@contextmanager
-def _telling_unreadable(name: str) -> Iterator[None]:
-    """Within the block, a folder that may not be read is an `UnreadableError`."""
     try:
-        yield
+        return _resolve(name)
     except PermissionError as error:
         raise cannot_read(Path(error.filename or name), error) from error
 

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import assert_never
 
-from deepwire.data.subwords import LOADERS, learner
-from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
-from deepwire.data.subwords.sentencepiece import train_model
+from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Learner, Vocabulary
+from deepwire.data.subwords.sentencepiece import (
+    BpeVocabulary,
+    PieceTableVocabulary,
+    SentencePieceLearner,
+    UnigramVocabulary,
+    train_model,
+)
+from deepwire.data.subwords.subword_nmt import SubwordNmtLearner, SubwordNmtVocabulary
+from deepwire.data.subwords.words import WordLearner, WordVocabulary
 from deepwire.data.text.pairs import Pair
-from deepwire.data.vocabulary_config import BpeConfig, ExistingConfig, UnigramConfig, VocabularyConfig
+from deepwire.data.vocabulary_config import (
+    BpeConfig,
+    ExistingConfig,
+    LearnedConfig,
+    SubwordNmtConfig,
+    UnigramConfig,
+    VocabularyConfig,
+    WordsConfig,
+)
 from deepwire.errors import DataError, ModelError
 from deepwire.io.regular_files import read_regular
 
@@ -21,6 +37,29 @@ __all__ = ["BOS", "EOS", "PAD", "UNK", "Vocabularies", "Vocabulary"]
 
 HEADER = "vocabulary.json"
 _FORMAT = 1
+
+_Loader = Callable[[Mapping[str, bytes], str], Vocabulary]
+
+_LOADERS: dict[str, tuple[tuple[str, ...], _Loader]] = {
+    "bpe": (("model",), BpeVocabulary.from_files),
+    "unigram": (("model",), UnigramVocabulary.from_files),
+    "subword_nmt": (("codes", "pieces.json", "allowed.json"), SubwordNmtVocabulary.from_files),
+    "words": (("pieces.json", "settings.json"), WordVocabulary.from_files),
+    "piece_table": (("model", "pieces.json"), PieceTableVocabulary.from_files),
+}
+"""The endings of the files of each type of vocabulary, and how it is made of their contents and a name."""
+
+
+def _learner(config: LearnedConfig) -> Learner:
+    match config:
+        case BpeConfig() | UnigramConfig():
+            return SentencePieceLearner(config)
+        case SubwordNmtConfig():
+            return SubwordNmtLearner(config)
+        case WordsConfig():
+            return WordLearner(config)
+        case _:
+            assert_never(config)
 
 
 def existing(config: ExistingConfig) -> tuple[Path, str]:
@@ -84,7 +123,7 @@ class Vocabularies:
             for _ in blocks:  # who gives them wants them taken
                 pass
             return cls.load(existing(config)[0])
-        learning = learner(config)
+        learning = _learner(config)
         for pairs in blocks:
             learning.add(pairs)
         return cls(*learning.finish(), joint=config.joint, type=config.type)
@@ -136,10 +175,10 @@ class Vocabularies:
         try:
             header = json.loads(read_regular(path))
             kind, joint, same = str(header["type"]), bool(header["joint"]), bool(header["same"])
-            if header["format"] != _FORMAT or kind not in LOADERS:
+            if header["format"] != _FORMAT or kind not in _LOADERS:
                 raise ModelError(f"{path}: a vocabulary this version cannot read", "update deepwire")
             digest = str(header["digest"])
-            endings, made = LOADERS[kind]
+            endings, made = _LOADERS[kind]
             files = {
                 path.name: read_regular(path)
                 for name in (("joint",) if same else ("source", "target"))
