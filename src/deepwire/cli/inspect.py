@@ -13,6 +13,7 @@ from deepwire import recipes
 from deepwire.cli.options import Json, Overrides
 from deepwire.command_line import again
 from deepwire.config.choice import plugins_of
+from deepwire.config.counts import counted
 from deepwire.config.section import written
 from deepwire.errors import UsageError, harmless
 from deepwire.io.json_lines import json_line
@@ -178,7 +179,8 @@ def _print(subject: Subject, total: int, groups: dict[str, int], settings: dict[
     if subject.named is not None:
         listed = ", ".join(map(str, subject.named.directions))
         lines += [f"languages: {', '.join(subject.named.names)} (tag: {subject.named.tag})"]
-        lines += wrap(f"{len(subject.named.directions)} directions: {listed}", 130, subsequent_indent="  ")
+        count = counted(len(subject.named.directions), "direction")
+        lines += wrap(f"{count}: {listed}", 130, subsequent_indent="  ")
     lines += [f"plugin: {plugin}" for plugin in plugins_of(subject.model)]
     lines.append("")
     lines += [f"{name:<{width}}  {count:>{number}}  {share}".rstrip() for name, count, share in rows]

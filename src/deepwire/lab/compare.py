@@ -16,6 +16,7 @@ import numpy as np
 from deepwire.checkpoint.model_files import digest
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import STATE, VOCABULARY, parameter_count, read_config, read_metadata
+from deepwire.config.counts import counted
 from deepwire.data.languages import Direction
 from deepwire.decoding.language_model import TextScore, text_scorer
 from deepwire.decoding.model_loading import load, load_models, translator_of
@@ -316,7 +317,7 @@ def _translations(request: ComparisonRequest, names: Sequence[str], tell: LogFn)
         begun = time.perf_counter()
         lines = translator.translate(pairs.source.lines, to=to or None)
         speeds.append(len(lines) / (time.perf_counter() - begun))
-        tell(f"{name}: {len(lines):,} lines, {speeds[-1]:.1f} a second")
+        tell(f"{name}: {counted(len(lines), 'line')}, {speeds[-1]:.1f} a second")
         texts.append(Text(name, lines, precision=translator.precision))
     metrics = LanguageMetrics(METRICS)
     chosen = metrics.of(target_language(models[0], direction) or language_of(pairs.reference))
@@ -455,7 +456,7 @@ def _perplexities(request: ComparisonRequest, names: Sequence[str], tell: LogFn)
         scorer = text_scorer(translator_of(loaded, warn=tell), loaded.text)
         each = list(scorer.scores(text.documents))
         whole = sum(each, TextScore())
-        tell(f"{name}: {len(each):,} documents, {whole.tokens:,} tokens")
+        tell(f"{name}: {counted(len(each), 'document')}, {counted(whole.tokens, 'token')}")
         notes.append(f"{name}: read in {loaded.precision}")
         counts.append(np.array([[score.log_probability, score.bytes] for score in each], dtype=np.float64))
         test = None

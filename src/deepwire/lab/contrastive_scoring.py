@@ -15,6 +15,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, ValidationError
 
+from deepwire.config.counts import counted
 from deepwire.data.languages import Direction
 from deepwire.data.text.files import display, read_bytes
 from deepwire.decoding.model_loading import load
@@ -179,7 +180,7 @@ def analyse_agreement(
         notes=_notes(by_model, contrasts),
         provenance=provenance(
             subjects,
-            [f"{name}, {len(contrasts):,} contrasts"],
+            [f"{name}, {counted(len(contrasts), 'contrast')}"],
             {"precision": ", ".join(formats)},
         ),
     )
@@ -308,10 +309,8 @@ def _notes(by_model: Sequence[Decisions], contrasts: Sequence[Contrast]) -> Iter
     for decisions in by_model:
         left_out = sum(right is None for right in decisions.right)
         if left_out:
-            yield (
-                f"{decisions.model}: {left_out} contrasts were left out, as a side is empty or too long "
-                "for it."
-            )
+            count = counted(left_out, "contrast")
+            yield f"{decisions.model}: {count} left out, as a side is empty or too long for it."
     same = sum(contrast.reference == contrast.contrastive for contrast in contrasts)
     if same:
         yield f"{same} contrasts have no error in them: both sides are the same, and every model is wrong."

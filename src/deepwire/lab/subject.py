@@ -17,6 +17,7 @@ from deepwire.checkpoint.model_files import fingerprint
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import LoadedModel, load_model, read_metadata
+from deepwire.config.counts import counted
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream
 from deepwire.data.data_config import TextConfig, Unit
 from deepwire.data.languages import Direction
@@ -130,7 +131,7 @@ class ParallelText:
     def description(self) -> str:
         """Names and size, for the provenance of a finding."""
         names = " and ".join(text.name for text in (self.source, *self.reference.references))
-        return f"{names}, {len(self.source.lines):,} pairs"
+        return f"{names}, {counted(len(self.source.lines), 'pair')}"
 
     def beginning(self, limit: int | None) -> ParallelText:
         """The first `limit` pairs; all of them where it is None."""
@@ -235,7 +236,7 @@ class DocumentText:
     @property
     def description(self) -> str:
         """Name and size, for the provenance of a finding."""
-        return f"{self.name}, {len(self.documents):,} documents"
+        return f"{self.name}, {counted(len(self.documents), 'document')}"
 
 
 def text_of_model(name: str) -> Unit | None:
