@@ -58,7 +58,6 @@ LONG = (
     "test_product.py",
     "test_snippets.py",
     "test_features_in_processes.py",
-    "test_text_to_bleu.py",
 )
 """Files that take more than ten seconds, most of them with few tests."""
 

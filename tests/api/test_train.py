@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from reversed_words import SETTINGS
 
 import deepwire
-from deepwire.cli.main import main
 from deepwire.errors import DataError, UsageError
 from deepwire.training.loop import UpdateResult
 from deepwire.training.session import TrainingSession
@@ -86,22 +84,6 @@ def test_a_finished_run_is_not_said_to_be_that_of_other_text(tmp_path: Path, cor
     (tmp_path / "train.src").unlink()
     again = deepwire.train(SETTINGS, data=data, run=run, quiet=True, training={"max_updates": 2})
     assert again.nothing_to_do is not None
-
-
-def test_python_and_the_command_train_the_same_model(
-    trained: deepwire.Run, data: dict[str, object], corpus: Path, tmp_path: Path
-) -> None:
-    file = tmp_path / "toy.yaml"
-    file.write_text(json.dumps({**SETTINGS, "data": {**as_mapping(SETTINGS["data"]), **data}}))
-    assert main(["train", str(file), f"run={tmp_path / 'command'}", "-q"]) == 0
-    command = deepwire.Run(tmp_path / "command")
-    assert weights(command) == weights(trained)
-    assert without_clocks(command.history) == without_clocks(trained.history)
-
-
-def as_mapping(value: object) -> Mapping[str, object]:
-    assert isinstance(value, Mapping)
-    return value
 
 
 class Log(deepwire.Callback):

@@ -88,6 +88,7 @@ def test_version(command) -> None:
         (["analyze", "attention"], "see deepwire analyze --help"),
         (["translate", "--nope"], "see deepwire translate --help"),
         (["translate", "m", "--temperature", "3"], "settings have no dashes: sampling.temperature=VALUE"),
+        (["translate", "m", "--sampling"], "did you mean --sample?"),
         (["recipes", "show", "demo", "--resolvd"], "did you mean --resolved?"),
         (["train", "run.yaml", "--max-updates", "9"], "settings have no dashes: training.max_updates=VALUE"),
         (["analyze", "signal", "demo", "--sentences", "9"], "see deepwire analyze signal --help"),

@@ -13,7 +13,6 @@ from deepwire.data.vocabulary import EOS, PAD
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translation_io import Request
 from deepwire.decoding.translator import Translator
-from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
@@ -141,12 +140,3 @@ def test_a_separator_is_read_and_never_written(toys) -> None:
     assert recorded.seen == [[4, 5, EOS], [4, 5, PIECES, 6, EOS]]
     assert recorded.prompts == [[], [1, *toys.vocabularies(PIECES).target.encode(first.text)]]
     assert len(first.text) == len(second.text) == 1
-
-
-def test_work_in_parts_is_refused(toys, model, tmp_path) -> None:
-    from deepwire.decoding.document_context import require_no_context
-
-    tool = translator(toys, model, 1, 0)
-    with pytest.raises(UsageError, match=r"trained with data\.context and reads documents"):
-        require_no_context(tool.context, "but this is made in parts")
-    require_no_context(ContextConfig(), "nothing")

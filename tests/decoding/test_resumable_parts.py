@@ -21,15 +21,6 @@ def test_a_second_job_is_refused_with_the_holder_of_the_folder(tmp_path: Path) -
         pass
 
 
-def test_the_parts_of_another_job_are_refused_and_the_folder_is_free_again(tmp_path: Path) -> None:
-    folder = PartsFolder.of(tmp_path / "out")
-    with folder.held({"beam": 4}):
-        pass
-    for _ in range(2):
-        with pytest.raises(UsageError, match="differs in beam"), folder.held({"beam": 5}):
-            pass
-
-
 def test_parts_without_their_job_are_refused(tmp_path: Path) -> None:
     """They could be those of any job."""
     folder = PartsFolder.of(tmp_path / "out")

@@ -59,11 +59,13 @@ def score(model, source, ids):
         return float(model.score(*rows).sum())
 
 
-@pytest.mark.parametrize("name", STACKS)
 @pytest.mark.parametrize(
-    "settings",
-    [{"beam": 1}, {"beam": 5, "n_best": 5}, {"sampling": {"top_k": 10}, "n_best": 3}],
-    ids=["greedy", "beam", "sampling"],
+    ("name", "settings"),
+    [
+        *((name, {"beam": 5, "n_best": 5}) for name in STACKS),
+        ("post-norm", {"beam": 1}),
+        ("depth-wise LSTM", {"sampling": {"top_k": 10}, "n_best": 3}),
+    ],
 )
 def test_the_search_reports_what_the_model_scores(toys, name, settings):
     model = small_model(name)

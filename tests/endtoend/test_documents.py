@@ -63,7 +63,8 @@ def test_from_documents_to_translations(
 ) -> None:
     """Also: interrupted and continued, the run ends with the same parameters."""
     if architecture == "decoder_only":
-        text = RUN_FILE.replace("encoder: {layers: 1}, ", "architecture: decoder_only, ")
+        text = RUN_FILE.replace("encoder: {layers: 1}, ", "architecture: decoder_only, source_loss: true, ")
+        text = text.replace("{layers: 1}}", "{layers: 1, mixer: average_attention, connection: depth_lstm}}")
         (toy / "toy.yaml").write_text(text)
     assert main(["train", "toy.yaml", "run=straight"]) == 0
     assert main(["train", "toy.yaml", "run=stopped", "training.max_updates=6"]) == 0
@@ -85,6 +86,8 @@ def test_from_documents_to_translations(
     assert main(["evaluate", "--model", "straight@last", "--metric", "chrf", "--precision", "fp32"]) == 0
     assert main(["export", "straight@last", "-o", "out", "--to", "ctranslate2", "--unchecked"]) == 4
     assert "was trained with data.context" in capsys.readouterr().err
+    assert main(["distill", "straight@last", "-i", "valid.src", "-o", "made"]) == 2
+    assert "reads documents in their order" in capsys.readouterr().err
     assert main(["train", "toy.yaml", "run=straight", "data.context.source=2"]) == 2
     assert "data.context.source: 1 -> 2" in capsys.readouterr().err
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import codecs
-import io
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-import torch
 
 import deepwire
 from deepwire.checkpoint.store import load_model
-from deepwire.cli.main import main
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
+from forked import deepwire_command
 
 RUN_FILE = """
 data:
@@ -45,33 +43,6 @@ training:
 decoding: {beam: 2, max_length_ratio: 1, max_length_extra: 8}
 """
 DIRECTIONS = ["en-de", "de-en", "en-qaa", "qaa-en"]
-
-
-class Result(NamedTuple):
-    """The exit code and output of a command."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def deepwire_command(*arguments: str, cwd: Path, stdin: str = "") -> Result:
-    """Run the command in this process: importing torch anew for each would take most of the time."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.chdir(cwd)
-        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        code = main(list(arguments))
-    return Result(code, out.getvalue(), err.getvalue())
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _process_as_it_was() -> Iterator[None]:
-    """Training sets the process up for speed; tests that follow see it as it was."""
-    precision = torch.get_float32_matmul_precision()
-    yield
-    torch.set_float32_matmul_precision(precision)
-    torch.set_flush_denormal(False)
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +168,10 @@ def test_models_of_the_same_languages_translate_together(trained: Path) -> None:
 
 
 def test_parameters_of_the_languages_own_work_with_tags_and_without(trained: Path) -> None:
-    for tag, own in (("none", "{norm: true, transform: identity}"), ("target", "{embedding: both}")):
+    for tag, own in (
+        ("none", "{norm: true, transform: identity}"),
+        ("target", "{embedding: both, output_bias: true}"),
+    ):
         settings = (f"data.tag={tag}", f"model.languages={own}", "run=runs/own", "training.max_updates=4")
         result = deepwire_command("train", "many.yaml", "--fresh", *settings, cwd=trained)
         assert result.returncode == 0, result.stderr

@@ -35,11 +35,11 @@ MODEL = {
     "decoder": {"layers": 1},
 }
 TRAINING = {
-    "max_updates": 60,
+    "max_updates": 30,
     "batch_tokens": 200,
     "log_every": 5,
     "schedule": {"type": "inverse_sqrt", "peak": 0.01, "warmup": 10},
-    "validation": {"every": 20},
+    "validation": {"every": 10},
     "device": "cpu",
     "precision": "fp32",
 }

@@ -10,7 +10,6 @@ from safetensors.torch import load_file
 from toy_run import run_training
 
 from deepwire.checkpoint.model_path import average_models
-from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model, parameter_count
 from deepwire.model.connections.admin import Admin
 from deepwire.model.connections.scaled_post_norm import BranchNorm
@@ -18,8 +17,6 @@ from deepwire.training.session import open_session
 from deepwire.training.spec import TrainingSpec
 
 JobMaker = Callable[..., TrainingSpec]
-ReadRecords = Callable[..., list[dict[str, object]]]
-Digest = Callable[[RunDirectory, int], list[str]]
 
 LAYERS = {"layers": 2}
 ADMIN = {side: {**LAYERS, "connection": "admin"} for side in ("encoder", "decoder")}

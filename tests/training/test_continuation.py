@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from toy_run import RunTwice, run_training
+from toy_run import FinishedRun, RunTwice, run_training
 
 from deepwire.errors import UsageError
 from deepwire.model.recurrent_depth import RecurrentStack
@@ -24,13 +24,14 @@ def both(**settings: object) -> dict[str, Any]:
 
 
 FEATURES: dict[str, dict[str, Any]] = {
-    "ema": {"ema": {"decay": 0.9, "start": 7}},
     "ema beside": {"ema": {"decay": 0.9, "model": "weights"}},
-    "frozen": {"freeze": "decoder.*"},
     "rate factors": {"rate_factors": {"*": 0.5, "decoder.*": 0.3}},
-    "noise": {"input_noise": NOISE},
-    "SimCut": {"sim_cut": {"alpha": 3, "p_cut": 0.2}, "input_noise": NOISE, "ema": {"decay": 0.9}},
-    "R-Drop": {"r_drop": 2, "input_noise": NOISE},
+    "SimCut": {
+        "sim_cut": {"alpha": 3, "p_cut": 0.2},
+        "input_noise": NOISE,
+        "ema": {"decay": 0.9, "start": 4},
+    },
+    "R-Drop": {"r_drop": 2, "freeze": "decoder.*", "optimizer": {"type": "muon", "weight_decay": 0.1}},
     "LayerDrop": {"model": both(connection="depth_lstm"), "layer_drop": 0.5, "optimizer": "muon"},
     "sub-layers": {
         "model": both(connection="post_norm"),
@@ -41,9 +42,8 @@ FEATURES: dict[str, dict[str, Any]] = {
         "model": both(connection="pre_norm"),
         "layer_drop": {"encoder": 0.4, "decoder": 0.4, "depth": "linear", "rescale": True},
     },
-    "Muon": {"optimizer": {"type": "muon", "weight_decay": 0.1}},
     "Admin": {"model": both(connection="admin")},
-    "BranchNorm": {"model": both(connection={"type": "branch_norm", "updates": 16})},
+    "BranchNorm": {"model": both(connection={"type": "branch_norm", "updates": 9})},
     "CompleteP": {"model": {"parametrization": {"base": {"d_model": 8, "heads": 2, "encoder_layers": 1}}}},
 }
 SLOW = {"ema beside", "rate factors", "LayerDrop", "stochastic depth", "Admin", "CompleteP"}
@@ -53,7 +53,7 @@ SLOW = {"ema beside", "rate factors", "LayerDrop", "stochastic depth", "Admin", 
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in FEATURES]
 )
 def test_a_run_goes_on_exactly(name: str, run_whole_and_halved: RunTwice) -> None:
-    whole, halved = run_whole_and_halved(20, **{"validation": {"every": 10}, **FEATURES[name]})
+    whole, halved = run_whole_and_halved(10, **{"validation": {"every": 5}, **FEATURES[name]})
     assert halved == whole
     for key in ("sim_cut", "r_drop"):
         recorded = [record.get(key) for record in whole.records if record["kind"] == "train"]
@@ -76,10 +76,24 @@ def test_updates_of_other_numbers_of_rounds_too(
     monkeypatch.setattr(RecurrentStack, "forward", noting)
     recurrence = {"prelude": 1, "coda": 1, "rounds": 4, "backward": 2}
     model = {"encoder": {"layers": 3, "recurrence": recurrence}}
-    whole, halved = run_whole_and_halved(20, model=model, validation={"every": 10})
+    whole, halved = run_whole_and_halved(10, model=model, validation={"every": 5})
     assert halved == whole
     assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]
     assert len(set(seen)) > 3
+
+
+@pytest.mark.parametrize(("before", "now"), [pytest.param(5, 10, marks=pytest.mark.slow), (20, 10)])
+def test_a_run_whose_length_changes_in_time_is_the_one_of_that_length(
+    before: int, now: int, make_job: JobMaker
+) -> None:
+    schedule = {"type": "wsd", "peak": 0.01, "warmup": 2, "decay": 0.5}
+    settings = {"schedule": schedule, "validation": {"every": 5}}
+    straight, changed = (make_job(name, max_updates=now, **settings) for name in ("straight", "changed"))
+    run_training(straight, quiet=True)
+    run_training(make_job("changed", max_updates=before, stop_after="5u", **settings), quiet=True)
+    run_training(changed, quiet=True)
+    assert FinishedRun.of(changed.run, now) == FinishedRun.of(straight.run, now)
+    assert f"changed: training.max_updates: {before} -> {now}" in changed.run.log.read_text()
 
 
 def test_a_run_goes_on_only_as_it_was_begun(make_job: JobMaker) -> None:

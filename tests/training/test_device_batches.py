@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -21,7 +22,7 @@ def test_items_are_made_ahead_but_no_more_than_asked() -> None:
             made.append(number)
             yield number
 
-    with prefetched(numbers(), depth=2) as items:
+    with closing(prefetched(numbers(), depth=2)) as items:
         assert next(items) == 0
         deadline = time.monotonic() + 60
         while len(made) < 3 and time.monotonic() < deadline:
@@ -36,7 +37,7 @@ def test_an_error_comes_after_the_items_before_it() -> None:
         yield 2
         raise KeyError("three")
 
-    with prefetched(numbers()) as items:
+    with closing(prefetched(numbers())) as items:
         assert [next(items), next(items)] == [1, 2]
         with pytest.raises(KeyError, match="three"):
             next(items)
@@ -48,6 +49,6 @@ def test_leaving_early_ends_the_thread() -> None:
         while True:
             yield 1
 
-    with prefetched(endless()) as items:
+    with closing(prefetched(endless())) as items:
         assert next(items) == 1
     assert alive() == 0

@@ -50,33 +50,35 @@ def test_the_average_is_that_of_the_definition(
     assert average.state()["average.a"].tolist() == pytest.approx([wanted] * 3, abs=1e-4)
 
 
-@pytest.mark.parametrize("model", ["average", "weights"])
+SHORT = {"max_updates": 8, "validation": {"every": 8}}
+
+
 def test_training_is_the_same_with_and_without_averages(
-    make_job: JobMaker, read_records: ReadRecords, model: str
+    make_job: JobMaker, read_records: ReadRecords
 ) -> None:
-    plain = make_job("plain", max_updates=20)
+    plain = make_job("plain", **SHORT)
     run_training(plain, quiet=True)
-    job = make_job("averaged", max_updates=20, ema={"decay": 0.9, "model": model})
-    run_training(job, quiet=True)
-    assert read_records(job.run, "train") == read_records(plain.run, "train")
-    weights = load_file(plain.run.checkpoint_path(20) / "model.safetensors")
-    shown = load_file(job.run.checkpoint_path(20) / "model.safetensors")
-    beside = load_file(job.run.checkpoint_path(20) / "optimizer.safetensors")
-    other = "weights" if model == "average" else "average"
-    kept = {name.partition(".")[2]: one for name, one in beside.items() if name.startswith(f"{other}.")}
-    raw, mean = (kept, shown) if model == "average" else (shown, kept)
-    assert all(torch.equal(raw[name], weights[name]) for name in weights)
-    assert not any(torch.equal(mean[name], weights[name]) for name in weights)
-    record = json.loads((job.run.checkpoint_path(20) / "config.json").read_text())
-    assert record["metadata"]["ema"]["model"] == model
-    same = read_records(job.run, "valid") == read_records(plain.run, "valid")
-    assert same == (model == "weights")
+    weights = load_file(plain.run.checkpoint_path(8) / "model.safetensors")
+    for model, other in (("average", "weights"), ("weights", "average")):
+        job = make_job(model, **SHORT, ema={"decay": 0.9, "model": model})
+        run_training(job, quiet=True)
+        assert read_records(job.run, "train") == read_records(plain.run, "train")
+        folder = job.run.checkpoint_path(8)
+        shown, beside = (load_file(folder / f"{name}.safetensors") for name in ("model", "optimizer"))
+        kept = {name.partition(".")[2]: one for name, one in beside.items() if name.startswith(f"{other}.")}
+        raw, mean = (kept, shown) if model == "average" else (shown, kept)
+        assert all(torch.equal(raw[name], weights[name]) for name in weights)
+        assert not any(torch.equal(mean[name], weights[name]) for name in weights)
+        record = json.loads((folder / "config.json").read_text())
+        assert record["metadata"]["ema"]["model"] == model
+        same = read_records(job.run, "valid") == read_records(plain.run, "valid")
+        assert same == (model == "weights")
 
 
 def test_validation_scores_what_the_checkpoint_holds(make_job: JobMaker, read_records: ReadRecords) -> None:
-    job = make_job(max_updates=20, ema={"decay": 0.9})
+    job = make_job(**SHORT, ema={"decay": 0.9})
     run_training(job, quiet=True)
-    loaded = load_model(job.run.checkpoint_path(20))
+    loaded = load_model(job.run.checkpoint_path(8))
     assert job.prepared.valid is not None
     validator = Validator(
         job.prepared.valid,
@@ -89,6 +91,6 @@ def test_validation_scores_what_the_checkpoint_holds(make_job: JobMaker, read_re
         processes=ProcessGroup(),
     )
     precision_policy = PrecisionPolicy.choose("fp32", torch.device("cpu"))
-    found = validator.run(loaded.model, precision_policy, 20, lambda: False)
+    found = validator.run(loaded.model, precision_policy, 8, lambda: False)
     assert found is not None
     assert found.scores["loss"] == pytest.approx(read_records(job.run, "valid")[-1]["loss"], rel=1e-6)

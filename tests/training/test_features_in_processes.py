@@ -71,10 +71,7 @@ def test_connections_begin_alike_in_two_processes(launcher: Launcher, sharding: 
     name, settings = f"depth-{sharding}", (*EXACT, *connections, f"training.sharding={sharding}")
     for limit in (UPDATES // 2, UPDATES):
         assert launcher.train(name, 2, *settings, f"training.max_updates={limit}") == [0, 0], launcher.text()
-    mine, other = (
-        load_file(launcher.run_directory(each).checkpoint_path(UPDATES) / "model.safetensors")
-        for each in (name, "depth")
-    )
+    mine, other = launcher.weights(name), launcher.weights("depth")
     assert mine.keys() == other.keys()
     assert mine["state.decoder.connection.factor"].item() == pytest.approx(UPDATES / 100)
     assert all(torch.allclose(mine[key], other[key], rtol=1e-3, atol=1e-5) for key in mine)
@@ -98,10 +95,7 @@ def test_parameters_of_one_number_are_whole_in_each_process(launcher: Launcher) 
     for limit in (UPDATES // 2, UPDATES):
         settings = (*EXACT, *hyper, "training.sharding=full", f"training.max_updates={limit}")
         assert launcher.train("hyper-full", 2, *settings) == [0, 0], launcher.text()
-    mine, other = (
-        load_file(launcher.run_directory(each).checkpoint_path(UPDATES) / "model.safetensors")
-        for each in ("hyper-full", "hyper")
-    )
+    mine, other = launcher.weights("hyper-full"), launcher.weights("hyper")
     assert any(not value.dim() for value in mine.values())
     assert all(torch.allclose(mine[key], other[key], rtol=1e-3, atol=1e-5) for key in mine)
 
@@ -124,10 +118,7 @@ def test_two_processes_drop_the_layers_of_one(launcher: Launcher, sharding: str,
     for limit in (UPDATES // 2, UPDATES):
         parts = (f"training.sharding={sharding}", f"training.max_updates={limit}")
         assert launcher.train(two, 2, *settings, *parts) == [0, 0], launcher.text()
-    mine, other = (
-        load_file(launcher.run_directory(run).checkpoint_path(UPDATES) / "model.safetensors")
-        for run in (two, one)
-    )
+    mine, other = launcher.weights(two), launcher.weights(one)
     assert all(torch.allclose(mine[key], other[key], rtol=1e-3, atol=1e-5) for key in mine)
 
 

@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import json
-import random
 import shlex
 import sys
 from pathlib import Path
 
 import pytest
+from toy_run import run_file, write_corpus
 
 from deepwire.cli.main import main
 from deepwire.errors import UsageError
 from deepwire.training.log_command import LogCommand
 
-RUN_FILE = """
-data: {source: src, target: trg, train: train, valid: valid, vocabulary: {type: words}}
-model: {d_model: 16, heads: 2, feed_forward: 32, encoder: {layers: 1}, decoder: {layers: 1}}
-training:
-  max_updates: 6
-  batch_tokens: 100
-  log_every: 2
-  schedule: {peak: 0.01, warmup: 5}
-  validation: {every: 3}
-  device: cpu
-  precision: fp32
-"""
-
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    generator = random.Random(1)
-    for name, count in (("train", 60), ("valid", 5)):
-        lines = [generator.choices("abcdefgh", k=generator.randint(2, 8)) for _ in range(count)]
-        for side in ("src", "trg"):
-            (tmp_path / f"{name}.{side}").write_text("".join(" ".join(words) + "\n" for words in lines))
-    (tmp_path / "toy.yaml").write_text(RUN_FILE)
+    write_corpus(tmp_path, {"train": 60, "valid": 5})
+    (tmp_path / "toy.yaml").write_text(run_file(max_updates=6, log_every=2, validation={"every": 3}))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -1,18 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.training.spec import TrainingSpec
 
-JobMaker = Callable[..., TrainingSpec]
-ReadRecords = Callable[..., list[dict[str, object]]]
-Digest = Callable[[RunDirectory, int], str]
 SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 8, "encoder": {"layers": 1}, "decoder": {"layers": 2}}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
@@ -22,10 +22,8 @@ from deepwire.model.config import ModelConfig
 from deepwire.training.optimizers.optimizer import make_optimizer
 from deepwire.training.optimizers.torch_optimizer import Groups, TorchOptimizerSection
 from deepwire.training.parallel_strategy import ParallelStrategy
-from deepwire.training.spec import TrainingSpec
 from deepwire.training.testing import check_optimizer
 
-JobMaker = Callable[..., TrainingSpec]
 SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 16, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
 
 
@@ -53,13 +51,13 @@ def counting() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("Adagrad", {}),
         ("Adam", {"fused": True}),
-        ("NAdam", {}),
-        ("RAdam", {}),
-        ("RMSprop", {"momentum": 0.5}),
-        ("SGD", {"momentum": 0.9, "nesterov": True}),
         ("Adafactor", {}),
+        *(
+            pytest.param(name, {}, marks=pytest.mark.slow)
+            for name in ("Adagrad", "NAdam", "RAdam", "RMSprop")
+        ),
+        pytest.param("SGD", {"momentum": 0.9, "nesterov": True}, marks=pytest.mark.slow),
     ],
 )
 def test_classes_of_torch_pass_the_checks(name: str, options: dict[str, Any]) -> None:
@@ -105,7 +103,15 @@ class Keeping(CountingConfig):
         return Kept(groups, {"lr": 1.0, "begun": False, "total": torch.ones(())})
 
 
-@pytest.mark.parametrize("form", ["int64", "bfloat16", "float64", "bool", "tensor"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "int64",
+        "bfloat16",
+        "tensor",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("float64", "bool")),
+    ],
+)
 def test_what_is_kept_keeps_its_number_format(form: Any) -> None:
     check_optimizer(Keeping(form=form), learning_rate=1e-3)
 

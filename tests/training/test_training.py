@@ -37,11 +37,11 @@ def test_the_loss_falls_and_every_update_is_logged_once(
     job = make_job()
     outcome = run_training(job, quiet=True)
     train = read_records(job.run, "train")
-    assert [record["update"] for record in train] == [1, *range(5, 61, 5)]
+    assert [record["update"] for record in train] == [1, *range(5, 31, 5)]
     assert train[-1]["loss"] < 0.9 * train[0]["loss"]
-    assert [record["update"] for record in read_records(job.run, "valid")] == [20, 40, 60]
+    assert [record["update"] for record in read_records(job.run, "valid")] == [10, 20, 30]
     assert outcome.stop_reason.finished
-    assert json.loads(job.run.done.read_text()) == {"update": 60, "reason": "training.max_updates=60"}
+    assert json.loads(job.run.done.read_text()) == {"update": 30, "reason": "training.max_updates=30"}
 
 
 def test_logged_numbers_are_per_target_token(make_job: JobMaker, read_records: ReadRecords) -> None:
@@ -84,6 +84,17 @@ def merged(batches: Sequence[Batch]) -> Batch:
         sum(batch.target_tokens for batch in batches),
         np.concatenate([batch.lines for batch in batches]),
     )
+
+
+def test_a_wide_model_has_the_schedule_of_its_base(make_job: JobMaker, read_records: ReadRecords) -> None:
+    """Noam's rates fall with the width of the model; with CompleteP they are those of its base."""
+    parametrization = {"parametrization": {"base": {"d_model": 16, "heads": 2}}}
+    rates = []
+    for name, model in (("wide", {"d_model": 32, **parametrization}), ("base", {})):
+        job = make_job(name, model=model, max_updates=1, schedule={"type": "noam", "warmup": 4})
+        run_training(job, quiet=True)
+        rates.append(read_records(job.run, "train")[0]["learning_rate"])
+    assert rates[0] == rates[1]
 
 
 def test_accumulation_equals_one_big_batch(
@@ -176,8 +187,8 @@ def test_bleu_chooses_the_best_checkpoint(make_job: JobMaker, read_records: Read
     outcome = run_training(job, quiet=True)
     assert [record["bleu"] for record in read_records(job.run, "valid")] == [10.0, 30.0, 20.0]
     assert outcome.best is not None
-    assert outcome.best.update == 40
-    texts = (job.run.translations / "update-000040.txt").read_text().splitlines()
+    assert outcome.best.update == 20
+    texts = (job.run.translations / "update-000020.txt").read_text().splitlines()
     assert texts == [job.prepared.valid.source_text(line) for line in range(40)]
 
 
@@ -212,11 +223,11 @@ def test_part_of_the_validation_set(make_job: JobMaker) -> None:
 
 
 def test_without_a_validation_set_the_newest_is_the_best(make_job: JobMaker) -> None:
-    job = make_job(max_updates=40, checkpoint={"every": 20})
+    job = make_job(max_updates=4, checkpoint={"every": 2})
     job = dataclasses.replace(job, prepared=dataclasses.replace(job.prepared, valid=None))
     outcome = run_training(job, quiet=True)
     assert outcome.best is not None
-    assert outcome.best.update == 40
+    assert outcome.best.update == 4
     stopping = make_job("other", early_stopping={"patience": 1})
     stopping = dataclasses.replace(stopping, prepared=job.prepared)
     with pytest.raises(UsageError, match="validation set"):
@@ -237,7 +248,7 @@ def test_an_interrupted_validation_is_made_up_for(
     make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(validation, "_CHUNK", 10)
-    settings = {"validation": {"bleu": True}, "checkpoint": {"every": 60}}
+    settings = {"validation": {"bleu": True}, "checkpoint": {"every": 30}}
     whole, parts = Translation([10.0, 20.0, 30.0]), Translation([10.0, 20.0, 30.0])
     straight = make_job("straight", **settings)
     straight = dataclasses.replace(straight, translate=whole.translate, score=whole.score)
@@ -249,10 +260,10 @@ def test_an_interrupted_validation_is_made_up_for(
     outcome = run_training(broken, quiet=True)
     assert (outcome.stop_reason.exit_code, outcome.stop_reason.finished) == (143, False)
     assert read_records(job.run, "valid") == []
-    assert load_state(job.run.checkpoint_path(20)).validation_due
+    assert load_state(job.run.checkpoint_path(10)).validation_due
     run_training(dataclasses.replace(job, translate=parts.translate, score=parts.score), quiet=True)
     assert read_records(job.run) == read_records(straight.run)
-    assert weights_digest(job.run, 60) == weights_digest(straight.run, 60)
+    assert weights_digest(job.run, 30) == weights_digest(straight.run, 30)
     here, there = ([(one.update, one.interim) for one in each.run.checkpoints()] for each in (job, straight))
     assert here == there
 
@@ -343,7 +354,7 @@ def test_bfloat16_trains_with_float32_weights(make_job: JobMaker, read_records: 
 
 def test_tensorboard_gets_the_same_numbers(make_job: JobMaker, read_records: ReadRecords) -> None:
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    job = make_job(max_updates=20, tensorboard=True)
+    job = make_job(max_updates=10, tensorboard=True)
     run_training(job, quiet=True)
     shown = events.EventAccumulator(str(job.run.tensorboard)).Reload()
     for kind, name in (("train", "loss"), ("train", "gradient_norm"), ("valid", "nll")):

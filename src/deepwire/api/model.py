@@ -23,9 +23,8 @@ from deepwire.decoding.model_loading import (
     require_learned,
     translator_of,
 )
-from deepwire.decoding.scoring import PairScore
 from deepwire.decoding.shortlist import ShortlistChoice
-from deepwire.decoding.translation_io import Request, Translation, checked_texts
+from deepwire.decoding.translation_io import checked_texts
 from deepwire.decoding.translator import Translator
 from deepwire.errors import LogFn, ModelError, UsageError
 from deepwire.evaluation.directed_texts import parse_direction
@@ -77,42 +76,6 @@ class Model(Translator):
         longest = longest_source(self.positions, self._source_bos, self.languages)
         require_learned(other.config, self.positions, longest)
         return other
-
-    def translations(
-        self,
-        requests: Iterable[str | Request],
-        *,
-        window: int | None = None,
-        first: int = 1,
-        to: str | None = None,
-        from_: str | None = None,
-        documents: bool = True,
-    ) -> Iterator[Translation]:
-        """Translations of requests, as by `Translator.translations`.
-
-        Raises:
-            ModelError: It is a language model.
-        """
-        self._require_translation()
-        return super().translations(
-            requests, window=window, first=first, to=to, from_=from_, documents=documents
-        )
-
-    def score(
-        self,
-        pairs: Iterable[tuple[str, str]],
-        *,
-        window: int | None = None,
-        to: str | None = None,
-        documents: bool = True,
-    ) -> Iterator[PairScore]:
-        """Log-probabilities of pairs, as by `Translator.score`.
-
-        Raises:
-            ModelError: It is a language model.
-        """
-        self._require_translation()
-        return super().score(pairs, window=window, to=to, documents=documents)
 
     def _require_translation(self) -> None:
         require_translation(self.names[0], {"text": self.text})
@@ -235,7 +198,8 @@ class Model(Translator):
             UsageError: There is no such analysis or option, or the model has nothing that it looks at.
             DataError, ModelError: What it needs cannot be read.
         """
-        self._require_one()
+        if len(self.names) != 1:
+            raise UsageError("an ensemble cannot be analysed", "load one model")
         analyse = _analysis(analysis)
         options = {name: _option(name, value) for name, value in options.items()}
         try:
@@ -244,10 +208,6 @@ class Model(Translator):
             hint = f"see the options of 'deepwire analyze {analysis}'"
             raise UsageError(f"{analysis}: {error}", hint) from None
         return analyse(self.names[0], **options)
-
-    def _require_one(self) -> None:
-        if len(self.names) != 1:
-            raise UsageError("an ensemble cannot be analysed", "load one model")
 
 
 def _option(name: str, value: object) -> object:

@@ -32,10 +32,7 @@ from deepwire.training.start_from import start_from
 class ValidationScores:
     """Scores translations of the validation set; a ``deepwire.training.spec.ScoreTexts``.
 
-    Args:
-        names: The metrics.
-        tokenize: Tokenizer of BLEU; None: the usual one of each language.
-        languages: The languages of the translations; ``""`` is an unknown one.
+    Each language has its own metrics; ``""`` is an unknown one.
 
     Attributes:
         notes: What to know of the metrics, for the log, one line each.
@@ -109,10 +106,7 @@ def _approximate_parameters(config: RunFile) -> int:
 def require_startable(loaded: LoadedRunFile, processes: ProcessGroup, *, begins: bool) -> None:
     """Raises errors that would otherwise end the run after preparation of the text, which may take hours.
 
-    Args:
-        loaded: The settings.
-        processes: The processes that train together; each calls this.
-        begins: Whether the run is new, not resumed.
+    Each process calls this; `begins` says whether the run is new.
 
     Raises:
         UsageError: The run directory is a file, the device is missing, or the model has parameters for each
@@ -140,13 +134,7 @@ def require_startable(loaded: LoadedRunFile, processes: ProcessGroup, *, begins:
 
 
 def training_spec(loaded: LoadedRunFile, prepared: Prepared, changes: Sequence[str] = ()) -> TrainingSpec:
-    """The specification of a training run.
-
-    Args:
-        loaded: The settings.
-        prepared: Its prepared text.
-        changes: Settings that differ from earlier parts of the run, one line each.
-    """
+    """The specification of a training run; `changes` are settings that it goes on with, one line each."""
     config = loaded.config
     scores = _validation_scores(config)
     return TrainingSpec(

@@ -162,7 +162,9 @@ def train(
         directory, changes, done = RunDirectory(loaded.run_directory), list[str](), None
         if group.main and not fresh:
             changes = _changes(directory, loaded)
-            done = _nothing_to_do_reason(directory, loaded)
+            done = nothing_to_do_reason(directory, loaded.config.training)
+            if done and (text := preparation.preparation_digest(loaded.config.data)) is not None:
+                require_same_text(directory, text)
         told = group.broadcast_value(done)
         if told is not None:
             return Run(directory.path, nothing_to_do=str(told))
@@ -184,18 +186,6 @@ def _changes(run: RunDirectory, loaded: LoadedRunFile) -> list[str]:
         return []
     before, now = completed(read_settings(run)), completed(loaded.resolved)
     return require_same_settings(run.path, before, now, CHANGEABLE)
-
-
-def _nothing_to_do_reason(run: RunDirectory, loaded: LoadedRunFile) -> str | None:
-    """Why there is nothing to do; None if there is.
-
-    Raises:
-        UsageError: The run has other text.
-    """
-    reason = nothing_to_do_reason(run, loaded.config.training)
-    if reason is not None and (text := preparation.preparation_digest(loaded.config.data)) is not None:
-        require_same_text(run, text)
-    return reason
 
 
 @contextmanager

@@ -311,16 +311,20 @@ def _describe_usage_error(error: typer.TyperException, verb: str) -> tuple[list[
     hint = f"did you mean {', '.join(guesses)}?" if guesses else f"see {path} --help"
     words = {str(each.metavar) for each in (context.command.params if context else ())}
     if typed and any("[KEY=VALUE]" in word for word in words):
-        keys = _settings_called(typed[1], "" if "[KEY=VALUE]..." in words else "decoding.")
+        keys = _settings_called(typed[1], "" if "[KEY=VALUE]..." in words else "decoding.", not guesses)
         hint = f"settings have no dashes: {' or '.join(f'{key}=VALUE' for key in keys)}" if keys else hint
     return ([text.rstrip(".")] if text else []), hint, error.exit_code
 
 
-def _settings_called(typed: str, section: str) -> list[str]:
-    """The settings below a section that an option may have been meant to be: the outermost of its name."""
+def _settings_called(typed: str, section: str, sections: bool) -> list[str]:
+    """The settings below a section that an option may have been meant to be: the outermost of its name.
+
+    With `sections` it may be a section, too; a plain value sets few of these.
+    """
     name = re.sub(r"[-.]", "_", typed)
     known = KEYS.read_text(encoding="utf-8").splitlines()
-    below = [key.removeprefix(section) for key in known if key.startswith(section)]
+    whole = set() if sections else {key.rpartition(".")[0] for key in known}
+    below = [key.removeprefix(section) for key in known if key.startswith(section) and key not in whole]
     ends = [(key, f".{key}"[-len(name) - 1 :]) for key in below]
     # `--alignment-layer` is alignment.layer, but `--sentences` is not max_sentences.
     found = [key for key, end in ends if end[0] == "." and end[1:].replace(".", "_") == name]

@@ -35,7 +35,6 @@ from deepwire.decoding.model_inputs import (
     target_language_ids,
 )
 from deepwire.decoding.models import EnsembleMember
-from deepwire.decoding.search import Hypothesis
 from deepwire.decoding.text_alignment import Link, TextAlignment
 from deepwire.errors import ModelError, UsageError
 
@@ -131,7 +130,11 @@ class AttentionAligner:
     def align(self, items: list[Item], vocabularies: Vocabularies) -> list[Item]:
         """Align the candidates of lines with these."""
         seen = [item for item in items if item.hypotheses]
-        pairs = [_pair(item, hypothesis) for item in seen for hypothesis in item.hypotheses]
+        pairs = [
+            AlignedPair(item.source, _first(item), hypothesis.ids, item.language, item.prompt)
+            for item in seen
+            for hypothesis in item.hypotheses
+        ]
         links = iter(self.links(pairs))
         for item in items:
             text = plain(item.text)
@@ -169,10 +172,6 @@ def _first(item: Item) -> int:
     """The place in its source where the text begins."""
     tagged = item.language is not None and item.language.source_tag is not None
     return (item.source[0] == BOS) + tagged + item.front
-
-
-def _pair(item: Item, hypothesis: Hypothesis) -> AlignedPair:
-    return AlignedPair(item.source, _first(item), hypothesis.ids, item.language, item.prompt)
 
 
 def _of_words(source: str, translation: str) -> TextAlignment:

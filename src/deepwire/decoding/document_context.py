@@ -11,7 +11,6 @@ from deepwire.data.languages import Languages
 from deepwire.data.text.pairs import is_blank
 from deepwire.data.vocabulary import Vocabularies, Vocabulary
 from deepwire.decoding.translation_io import ContextLine, Request
-from deepwire.errors import UsageError
 
 
 class Wave(NamedTuple):
@@ -153,12 +152,3 @@ class ContextEncoder:
             in_front([ids[text] for text in lines], length, self.context.max_length, separator)
             for lines, length in zip(texts, lengths, strict=True)
         ]
-
-
-def require_no_context(context: ContextConfig, reason: str) -> None:
-    """Refuse a model that reads documents for work that takes lines one by one or in parts."""
-    if context.used:
-        raise UsageError(
-            f"the model was trained with data.context and reads documents in their order, {reason}",
-            "use one process of deepwire translate",
-        )

@@ -217,17 +217,8 @@ class TextScore:
 
     def to_dict(self) -> dict[str, float]:
         """All of it, for JSON."""
-        return {
-            "perplexity": self.perplexity,
-            "word_perplexity": self.word_perplexity,
-            "byte_perplexity": self.byte_perplexity,
-            "bits_per_byte": self.bits_per_byte,
-            "log_probability": self.log_probability,
-            "tokens": self.tokens,
-            "words": self.words,
-            "bytes": self.bytes,
-            "documents": self.documents,
-        }
+        made = ("perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte")
+        return {name: getattr(self, name) for name in (*made, *(part.name for part in fields(self)))}
 
 
 class _Window(NamedTuple):

@@ -259,7 +259,9 @@ class LineEncoder:
             text = plain(item.text)
             if not item.copied:
                 item.language = self._target_language(item)
-                item.copied = self.config.guards and not item.prefix and nothing_to_translate(item.text)
+                # Without letters but those of placeholders, a line is its own translation.
+                wordless = not is_blank(item.text) and not has_letters(item.text)
+                item.copied = self.config.guards and not item.prefix and wordless
             if self.constrains:
                 text = self._constrain(item, text)
             item.prefix_ids = self.vocabularies.target.encode(item.prefix) if item.prefix else []
@@ -309,11 +311,6 @@ class LineEncoder:
         except UsageError as error:
             kind = DataError if request.where and request.to else UsageError
             raise kind(f"{request.where or f'line {line}'}: {error.message}", error.hint) from None
-
-
-def nothing_to_translate(text: str) -> bool:
-    """Whether a line has no letters but those of placeholders: it is its own translation."""
-    return not is_blank(text) and not has_letters(text)
 
 
 @dataclass(frozen=True)

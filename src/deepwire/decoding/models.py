@@ -23,15 +23,12 @@ class StepState(Protocol):
 
     def expand(self, width: int) -> Self:
         """Each row repeated `width` times; only right after `start` or a step with one row per sentence."""
-        ...
 
     def reorder(self, rows: Tensor) -> Self:
         """The beam reorder: new row i continues old row `rows[i]` of the same sentence."""
-        ...
 
     def keep(self, sentences: Tensor) -> Self:
         """Only these sentences, with all their rows."""
-        ...
 
 
 class StepModel(Protocol):
@@ -43,11 +40,9 @@ class StepModel(Protocol):
         `languages` `[N]` are the target languages, in a model of several, and `prompt` `[N, P]` target tokens
         that are read first, padded on the right with PAD, perhaps none in some rows.
         """
-        ...
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Log-probabilities `[rows, V]` (float32) of what follows `tokens` `[rows]`; `state` is used up."""
-        ...
 
 
 class DecodingModel(StepModel, Protocol):
@@ -57,18 +52,15 @@ class DecodingModel(StepModel, Protocol):
         self, source: Tensor, target_input: Tensor, target_output: Tensor, *, languages: Tensor | None = None
     ) -> Tensor:
         """Log-probability of each token of `target_output`, `[B, T]` float32, 0 at PAD."""
-        ...
 
     def log_probs(self, source: Tensor, target_input: Tensor, *, languages: Tensor | None = None) -> Tensor:
         """Log-probabilities `[B, T, V]` of what follows each prefix of `target_input` `[B, T]`."""
-        ...
 
     def select(self, tokens: Tensor, allowed: Tensor | None = None) -> Self:
         """The model that steps to `tokens` `[k]` alone, with log-probabilities `[rows, k]`.
 
         With `allowed` `[L, k]` each row has those of its target language alone.
         """
-        ...
 
 
 class EnsembleMember(DecodingModel, Protocol):
@@ -76,11 +68,9 @@ class EnsembleMember(DecodingModel, Protocol):
 
     def restrict(self, first: int, last: int) -> Self:
         """The model with groups `first` to `last` of its decoder alone; ValueError where there are none."""
-        ...
 
     def with_rounds(self, rounds: int) -> Self:
         """The model whose encoder runs its middle so often; ValueError where it has no recurrent depth."""
-        ...
 
     def source_weights(
         self, source: Tensor, target_input: Tensor, layers: Layers = None, *, languages: Tensor | None = None
@@ -89,7 +79,6 @@ class EnsembleMember(DecodingModel, Protocol):
 
         `layers` None: all that look. A model without an encoder raises ModelError.
         """
-        ...
 
 
 def as_one(models: Sequence[EnsembleMember], weights: Sequence[float] | None = None) -> DecodingModel:

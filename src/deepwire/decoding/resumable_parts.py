@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import TextIO, cast
+from typing import cast
 
-from deepwire.decoding.document_context import require_no_context
 from deepwire.decoding.translator import Translator
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError, DeepwireError, UsageError
@@ -91,23 +89,8 @@ class PartsFolder:
                 f"{self.path}: parts of another job, which differs in {', '.join(changed)}", _ELSEWHERE
             )
 
-    def join(self, output: Path, lines: int) -> None:
-        """Put the parts of so many lines together, and remove them."""
-        parts = self._complete(lines)
-        with open_output(output) as out:
-            for path in parts:
-                with _opened(path) as part:
-                    shutil.copyfileobj(part, out)
-        remove_folder(self.path)
-
     def texts(self, lines: int) -> Iterator[str]:
-        """The lines of all parts in order, so many of them, without line ends."""
-        for path in self._complete(lines):
-            with _opened(path) as part:
-                for line in part:
-                    yield line.removesuffix("\n")
-
-    def _complete(self, lines: int) -> list[Path]:
+        """The lines of all parts in order, so many of them."""
         parts = [path for _, path in sorted(self.done().items())]
         lines_done = sum(int(path.name.partition("-")[2]) for path in parts)
         if lines_done != lines:
@@ -115,11 +98,9 @@ class PartsFolder:
                 f"{self.path}: {lines} lines were read, but the parts are of {lines_done}",
                 "see that the folder is the same for all processes, and run the same command again",
             )
-        return parts
-
-
-def _opened(path: Path) -> TextIO:
-    return path.open(encoding="utf-8", errors="surrogateescape", newline="\n")
+        for path in parts:
+            with path.open(encoding="utf-8", errors="surrogateescape", newline="\n") as part:
+                yield from part
 
 
 def translate_parts(
@@ -132,12 +113,8 @@ def translate_parts(
 ) -> int:
     """Translate this process's share of the parts that are not there yet, and wait for the others.
 
-    Args:
-        lines: All lines of the text; every process reads all of them.
-        translate: The translations of some lines, given the number of the first, from 1.
-        folder: Where parts go.
-        size: Lines of a part.
-        workers: The processes.
+    `translate` gives the translations of some lines, and gets the number of the first, from 1. Every process
+    reads all lines.
 
     Raises:
         DeepwireError: The processes did not read the same number of lines.
@@ -261,7 +238,12 @@ def synthesize(
         DataError: If the text changes meanwhile.
         ResourceError: If the disk is full.
     """
-    require_no_context(translator.context, "but synthetic text is made line by line")
+    if translator.context.used:
+        raise UsageError(
+            "the model was trained with data.context and reads documents in their order, but synthetic text "
+            "is made line by line",
+            "use one process of deepwire translate",
+        )
     folder, tag = PartsFolder.of(corpus.made), check_tag(tag)
     lead = f"{tag} " if tag else ""
 
@@ -276,15 +258,15 @@ def synthesize(
         count = translate_parts(read(), translate, folder, size=translator.config.window, workers=workers)
         if not workers.main:
             return None
-        with open_output(corpus.given) as out:
+        with open_output(corpus.given) as given, open_output(corpus.made) as made:
             for line, text in zip_longest(read(), folder.texts(count)):
                 if line is None or text is None:
                     raise DataError(
                         "the text has changed while it was translated",
                         "run the command again on one that stays",
                     )
-                out.write(f"{line}\n")
+                given.write(f"{line}\n")
+                made.write(text)
         write_json(corpus.provenance, {"counts": {"lines": count}, "job": dict(job)})
-        # The parts go last: until then this call can be made again.
-        folder.join(corpus.made, count)
+        remove_folder(folder.path)  # last: until then this call can be made again
     return count

@@ -299,11 +299,7 @@ def chunked_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 class Search:
     """The open hypotheses of a batch, and the results of sentences that have left it.
 
-    Args:
-        config: How to search.
-        constraints: What may follow.
-        width: Hypotheses of a sentence.
-        first_width: Those that the first step continues: `width`, or 1.
+    Each sentence has `width` hypotheses; the first step continues `first_width` of them, `width` or 1.
     """
 
     def __init__(

@@ -216,16 +216,12 @@ def shortlist_path(model: Path, name: str = SHORTLIST) -> Path:
     return (model.parent.parent if in_run else model) / name
 
 
-def load_shortlist(choice: ShortlistChoice, model: Path, vocabularies: Vocabularies) -> Shortlist | None:
-    """The shortlist that was chosen for a model directory; None for False."""
-    folder = shortlist_folder(choice, model)
-    return None if folder is None else Shortlist.load(folder, vocabularies)
-
-
-def shortlist_folder(choice: ShortlistChoice, model: Path) -> Path | None:
-    """The folder of the shortlist that was chosen for a model directory; None for False."""
-    if isinstance(choice, bool):
-        return shortlist_path(model) if choice else None
-    if not isinstance(choice, str | os.PathLike):
+def load_shortlist(choice: ShortlistChoice, model: Path, vocabularies: Vocabularies) -> Shortlist:
+    """The shortlist that was chosen for a model directory, which is not False."""
+    if not isinstance(choice, bool | str | os.PathLike):
         raise UsageError(f"shortlist: must be True, False, {SEEN!r} or a folder, not {shown(choice)}")
-    return shortlist_path(model, SEEN) if choice == SEEN else Path(choice)
+    if isinstance(choice, bool) or choice == SEEN:
+        folder = shortlist_path(model, SEEN if choice == SEEN else SHORTLIST)
+    else:
+        folder = Path(choice)
+    return Shortlist.load(folder, vocabularies)

@@ -12,11 +12,6 @@ Link = tuple[int, int]
 """A unit of the source and one of the translation, counted from 0."""
 
 
-def pharaoh(links: Iterable[Link]) -> str:
-    """Links as `0-0 1-2`: the n-th unit of the source, a hyphen, that of the translation, from 0."""
-    return " ".join(f"{source}-{target}" for source, target in links)
-
-
 @dataclass(frozen=True)
 class TextAlignment:
     """A text, its translation, and which subwords of both belong together.
@@ -53,8 +48,8 @@ class TextAlignment:
         return tuple(sorted(links | set(_equalwords_of(self, source, target, links))))
 
     def pharaoh(self) -> str:
-        """`links` as text."""
-        return pharaoh(self.links)
+        """`links` as `0-0 1-2`: the n-th word of the source, a hyphen, that of the translation, from 0."""
+        return " ".join(f"{source}-{target}" for source, target in self.links)
 
 
 def joined(source: str, target: str, parts: Sequence[tuple[TextAlignment, int, int]]) -> TextAlignment:

@@ -241,6 +241,7 @@ class Translator:
         Raises:
             UsageError: The model needs a language, or does not know it; of a line of a file a DataError.
         """
+        self._require_translation()
         require_several(requests)
         to, from_ = to or "", from_ or ""
         self._selector.check(to, from_)
@@ -353,9 +354,13 @@ class Translator:
         Raises:
             UsageError: The model does not know the language, or needs one, or has only one direction.
         """
+        self._require_translation()
         settings = self.config, self.device, self._selector.select(to or "")
         scorer = TranslationScorer(self.model, self._contexts, self._tokenizer, *settings)
         return scorer.score(checked_pairs(pairs), self._window(window), documents=documents)
+
+    def _require_translation(self) -> None:
+        """Refuse what is no model that translates; models that were given to this class do."""
 
     def _window(self, lines: int | None) -> int:
         return self.config.window if lines is None else require_int(lines, "window", 1)

@@ -7,8 +7,8 @@ import resource
 import sys
 from collections import deque
 from collections.abc import Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -146,32 +146,20 @@ class PrecisionPolicy:
         return torch.autocast(self.device_type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
 
 
-@contextmanager
-def prefetched(items: Iterator[Item], depth: int = 4) -> Iterator[Iterator[Item]]:
+def prefetched(items: Iterator[Item], depth: int = 4) -> Generator[Item]:
     """The same items in the same order, up to `depth` of them made ahead in a thread.
 
-    What `items` raises is raised where the item would have come. Leaving the block ends the thread, after the
-    item it is working on.
-
-        with prefetched(stream.updates(position)) as updates:
-            for update, position in updates:
-                ...
+    What `items` raises is raised where the item would have come. Closing the generator ends the thread, after
+    the item it is working on.
     """
     with ThreadPoolExecutor(1, "prefetch") as thread:
         ahead = deque(thread.submit(next, items, None) for _ in range(depth))
         try:
-            yield _taken(thread, ahead, items)
+            while (item := ahead.popleft().result()) is not None:
+                ahead.append(thread.submit(next, items, None))
+                yield item
         finally:
             thread.shutdown(cancel_futures=True)
-
-
-def _taken(
-    thread: ThreadPoolExecutor, ahead: deque[Future[Item | None]], items: Iterator[Item]
-) -> Iterator[Item]:
-    """The items that were made ahead; for each that is taken another one is begun."""
-    while (item := ahead.popleft().result()) is not None:
-        ahead.append(thread.submit(next, items, None))
-        yield item
 
 
 @dataclass(frozen=True)
@@ -263,11 +251,7 @@ def feed(stream: UpdateStream, start: StreamPosition, device: torch.device) -> G
         )
         for update, after in stream.updates(start)
     )
-    if device.type != "cuda":
-        yield from updates
-        return
-    with prefetched(updates) as ahead:
-        yield from ahead
+    yield from prefetched(updates) if device.type == "cuda" else updates
 
 
 def _tensor(values: np.ndarray, device: torch.device) -> Tensor:

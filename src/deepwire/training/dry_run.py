@@ -87,22 +87,19 @@ def dry_run(spec: TrainingSpec, *, processes: ProcessGroup | None = None) -> Dry
     """
     processes = processes or ProcessGroup()
     with training_process(spec.config, processes) as device:
-        return _dry_run(spec, processes, device)
-
-
-def _dry_run(spec: TrainingSpec, processes: ProcessGroup, device: torch.device) -> DryRun:
-    log = RunLog(spec, partial(print, flush=True) if processes.main else None)
-    run = open_run(spec, processes, device, log, Signals())
-    for note in spec.notes:
-        log.say(f"note: {note}")
-    trainer = make_trainer(run)
-    trainer.model.train()
-    updates, losses, seconds = zip(*_measured(run, trainer), strict=True)
+        log = RunLog(spec, partial(print, flush=True) if processes.main else None)
+        run = open_run(spec, processes, device, log, Signals())
+        for note in spec.notes:
+            log.say(f"note: {note}")
+        trainer = make_trainer(run)
+        trainer.model.train()
+        updates, losses, seconds = zip(*_measured(run, trainer), strict=True)
+        threads = torch.get_num_threads()
     timed = slice(_WARM_UP if len(updates) > _WARM_UP else 0, None)
     tokens = [float(update.target_tokens) for update in updates[timed]]
     moments = trainer.optimizer.state() | (trainer.average.state() if trainer.average is not None else {})
     in_epoch = _tokens_of_epoch(spec) / mean(tokens)
-    precision, threads = run.decisions.numerics.precision, torch.get_num_threads()
+    precision = run.decisions.numerics.precision
     processes_on = f"{processes.count} processes on " if processes.count > 1 else ""
     return DryRun(
         parameters=sum(parameter.numel() for parameter in trainer.model.parameters()),

@@ -161,12 +161,7 @@ class LayerDrop(Extra):
     """Draws before each update which layers it does without: the same in all its passes and processes.
 
     So losses do not depend on how an update is shared among processes, and sharded parameters are gathered
-    by all of them at once.
-
-    Args:
-        config: How often.
-        model: Whose stacks are told.
-        seed: Of the run; the layers of an update depend on it and the number of the update alone.
+    by all of them at once. The layers follow from the seed of the run and the number of the update.
     """
 
     def __init__(self, config: LayerDropConfig, model: TranslationModel, seed: int) -> None:
@@ -313,13 +308,7 @@ class EmaConfig(Section):
 
 
 class MovingAverage(Extra):
-    """Averages of the trained parameters, in float32 beside them; a frozen one is its own average.
-
-    Args:
-        parameters: Names and trained parameters of the model.
-        config: Constants.
-        strategy: Where the parameters are among the processes.
-    """
+    """Averages of the trained parameters, in float32 beside them; a frozen one is its own average."""
 
     def __init__(
         self, parameters: Mapping[str, Tensor], config: EmaConfig, strategy: ParallelStrategy
@@ -429,10 +418,6 @@ class GuidedAlignmentConfig(NumberSection):
 
 class GuidedAlignment(Extra):
     """The loss of a head.
-
-    Args:
-        config: Which head, and how.
-        model: The model that learns.
 
     Raises:
         UsageError: It has no such layer or head, or does not look at the source.

@@ -386,27 +386,19 @@ def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> None
     with disk_errors(path), open_for_appending(path) as file:
         file.seek(0)
         lines = file.read().split("\n")
-    records = [(_parsed(line), line) for line in lines]
-    kept = "".join(
-        f"{line}\n"
-        for record, line in records
-        if record is not None and _belongs(record, update, drop_validation)
-    )
+    kept = "".join(f"{line}\n" for line in lines if _belongs(line, update, drop_validation))
     if kept != "\n".join(lines):
         write_text(path, kept)
 
 
-def _parsed(line: str) -> dict[str, object] | None:
+def _belongs(line: str, update: int, drop_validation: bool) -> bool:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) and isinstance(record.get("update"), int) else None
-
-
-def _belongs(record: Mapping[str, object], update: int, drop_validation: bool) -> bool:
-    at = record["update"]
-    assert isinstance(at, int)
+        return False
+    at = record.get("update") if isinstance(record, dict) else None
+    if not isinstance(at, int):
+        return False
     return at < update or (at == update and not (drop_validation and record.get("kind") == "valid"))
 
 

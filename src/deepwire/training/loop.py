@@ -89,15 +89,7 @@ class UpdateResult:
 
 
 class Objective:
-    """The loss of a batch: smoothed cross-entropy, with a second pass and the losses of extras where wanted.
-
-    Args:
-        config: Smoothing, R-Drop, SimCut, noise of the input.
-        vocabularies: Tell the words that noise may put in.
-        loss: Of the model, perhaps compiled.
-        precision: Number formats of the passes.
-        extras: Some have a loss of their own.
-    """
+    """The loss of a batch: smoothed cross-entropy, with a second pass and losses of extras where wanted."""
 
     def __init__(
         self,
@@ -354,11 +346,7 @@ def _count_skipped(run: TrainingRun, trainer: Trainer, most: int = _MAX_SKIPPED)
 def validate(run: TrainingRun, trainer: Trainer, *, fresh: bool, last: bool) -> bool:
     """Score the validation set where that is due; returns whether it was. After a signal it still is due.
 
-    Args:
-        run: The run.
-        trainer: Its parts.
-        fresh: Whether an update has just been made.
-        last: Whether the run ends with it.
+    It may become due where an update has just been made (`fresh`), and does where the run ends (`last`).
     """
     validator, state = trainer.validator, run.state
     if validator is None:

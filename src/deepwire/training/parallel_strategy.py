@@ -33,10 +33,6 @@ class Snapshot(NamedTuple):
 class ParallelStrategy:
     """Every process holds all of the model.
 
-    Args:
-        model: The model, on its device.
-        processes: Those that train it.
-
     Attributes:
         retries: Whether a pass may be given up in one process and made again: nothing is exchanged within it.
     """

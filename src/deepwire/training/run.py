@@ -48,13 +48,6 @@ def save_checkpoint(
 ) -> Path:
     """Write the checkpoint of ``state`` and delete those that are no longer kept.
 
-    Args:
-        spec: What is trained, and where it is kept.
-        model: Tells the architecture.
-        snapshot: Parameters and moments.
-        state: How far training has come.
-        examined: Metadata of the model that `TrainingSpec.examine` found; stored with it.
-
     Raises:
         ResourceError: If the disk is full; earlier checkpoints are intact.
     """
@@ -242,12 +235,7 @@ def digests_of(spec: TrainingSpec) -> dict[str, str]:
 
 
 class Meter:
-    """Adds up updates; those that were not finite are left out.
-
-    Args:
-        device: Where the losses are.
-        names: Names of the losses, ``loss`` and ``nll`` first.
-    """
+    """Adds up updates; those that were not finite are left out. The losses begin with ``loss``, ``nll``."""
 
     def __init__(self, device: torch.device, names: Sequence[str] = ("loss", "nll")) -> None:
         self._names = tuple(names)
@@ -416,15 +404,9 @@ def open_run(
     *,
     resume: bool = False,
 ) -> TrainingRun:
-    """A new run, or the one in the run directory, which the main process must hold.
+    """A new run, or with `resume` the one in the run directory, which the main process must hold.
 
-    Args:
-        spec: What to train.
-        processes: Those that train together; what the main one finds holds for all.
-        device: Where to train.
-        log: Gets what there is to say.
-        signals: What the user asks for.
-        resume: Go on from the newest sound checkpoint, as the main process sees it.
+    It goes on from the newest sound checkpoint; what the main process finds holds for all.
 
     Raises:
         UsageError: If the text or the vocabularies are not those of the run, or a process has another kind

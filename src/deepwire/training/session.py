@@ -83,11 +83,6 @@ class TrainingSession:
     """A training under way. Iterating over it makes the updates; what is left of them when the caller breaks
     off is made when the run is continued.
 
-    Args:
-        training: The run.
-        trainer: What trains.
-        callbacks: Are called in this order.
-
     Attributes:
         training: The run in motion: its specification, state, log.
         trainer: The parts that train: model, objective, optimizer, schedule, stream.

@@ -33,11 +33,6 @@ class ShardedStrategy(ParallelStrategy):
     """Every process holds its part of each tensor, and all of those that are a single number.
 
     All processes must make the same number of passes, and a pass that fails in one cannot be made again.
-
-    Args:
-        model: The model, on its device.
-        processes: Those that train it.
-        build: Builds another such model.
     """
 
     retries = False

@@ -341,14 +341,7 @@ def _refuse_what_is_not_allowed(
     changed: Mapping[str, tuple[object, object]],
     depths: Mapping[str, tuple[object, object]],
 ) -> None:
-    """Name what differs without being allowed to, settings before the parameters that differ for them.
-
-    Args:
-        config: What is allowed.
-        report: What was found.
-        changed: Settings that differ, (old, new) of each.
-        depths: Likewise those that may differ, but explain which parameters do.
-    """
+    """Name what differs without being allowed to, settings before the parameters that differ for them."""
     settings = {key: both for key, both in changed.items() if not matches(key, config.allow_changed)}
     options = dict.fromkeys(["allow_changed"] if settings else [])
     parameters: list[str] = []

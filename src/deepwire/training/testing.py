@@ -43,25 +43,19 @@ def check_optimizer(settings: OptimizerSection | Settings | str, learning_rate: 
     """
     chosen: OptimizerSection = section_of(OptimizerSection, settings)  # type: ignore[type-abstract]
     with as_assertion(f"optimizer {chosen.type}"):
-        _check_optimizer(chosen, learning_rate)
-
-
-def _check_optimizer(chosen: OptimizerSection, learning_rate: float) -> None:
-    model, first = _model_with(chosen)
-    begun = _parameters(model)
-    _check_factors(chosen, learning_rate)
-    before = _loss(model).item()
-    for _ in range(_STEPS):
-        _step(model, first, learning_rate)
-    after = _loss(model).item()
-    assert after < before, (
-        f"{_STEPS} steps at a rate of {learning_rate:g} took the loss from {before} to {after}"
-    )
-    for name, value in _parameters(model).items():
-        assert torch.isfinite(value).all(), f"{name} is not finite after {_STEPS} steps"
-        assert not torch.equal(value, begun[name]), f"{name} did not move in {_STEPS} steps"
-    _check_that_nothing_changes(model, first, learning_rate)
-    _check_that_it_goes_on(model, first, chosen, learning_rate)
+        model, first = _model_with(chosen)
+        begun = _parameters(model)
+        _check_factors(chosen, learning_rate)
+        before = _loss(model).item()
+        for _ in range(_STEPS):
+            _step(model, first, learning_rate)
+        after, rate = _loss(model).item(), f"{learning_rate:g}"
+        assert after < before, f"{_STEPS} steps at a rate of {rate} took the loss from {before} to {after}"
+        for name, value in _parameters(model).items():
+            assert torch.isfinite(value).all(), f"{name} is not finite after {_STEPS} steps"
+            assert not torch.equal(value, begun[name]), f"{name} did not move in {_STEPS} steps"
+        _check_that_nothing_changes(model, first, learning_rate)
+        _check_that_it_goes_on(model, first, chosen, learning_rate)
 
 
 def check_schedule(settings: ScheduleSection | Settings | str, max_updates: int = 100) -> None:

@@ -72,10 +72,11 @@ class OneDirection:
     lines: NDArray[np.int64]
 
 
+@dataclass
 class Validator:
     """Scores a model on the validation set, of which each process takes its share.
 
-    Args:
+    Attributes:
         store: The prepared validation set.
         config: What is scored and how often.
         smoothing: Label smoothing and its form as in training, so that the losses compare.
@@ -88,26 +89,20 @@ class Validator:
         context: What of the document stands in front of a sentence.
     """
 
-    def __init__(
-        self,
-        store: TokenStore,
-        config: ValidationConfig,
-        *,
-        smoothing: tuple[float, SmoothingForm],
-        source_bos: bool,
-        vocabularies: Vocabularies,
-        translate: TranslateTexts | None,
-        score: ScoreTexts | None,
-        processes: ProcessGroup,
-        part: OneDirection | None = None,
-        context: ContextConfig = NO_CONTEXT,
-    ) -> None:
-        self.store, self.config, self.part = store, config, part
-        self.smoothing, self.source_bos, self.context = smoothing, source_bos, context
-        self.vocabularies, self.translate, self.score = vocabularies, translate, score
-        self.processes = processes
-        lines = np.arange(len(store)) if part is None else part.lines
-        self.lines = lines[: config.max_sentences or len(lines)]
+    store: TokenStore
+    config: ValidationConfig
+    smoothing: tuple[float, SmoothingForm]
+    source_bos: bool
+    vocabularies: Vocabularies
+    translate: TranslateTexts | None
+    score: ScoreTexts | None
+    processes: ProcessGroup
+    part: OneDirection | None = None
+    context: ContextConfig = NO_CONTEXT
+
+    def __post_init__(self) -> None:
+        lines = np.arange(len(self.store)) if self.part is None else self.part.lines
+        self.lines = lines[: self.config.max_sentences or len(lines)]
         self.size = len(self.lines)
 
     @torch.no_grad()
@@ -292,17 +287,17 @@ MAX_SHOWN = 26
 """With so many directions each has a line in the log; of more, the average alone."""
 
 
+@dataclass
 class DirectionsValidator:
     """Scores every direction of a validation set; the scores of the whole are their averages.
 
     Every direction counts the same, however much text it has. Perplexity is that of the average nll.
 
-    Args:
+    Attributes:
         validators: One for each direction, by name.
     """
 
-    def __init__(self, validators: Mapping[str, Validator]) -> None:
-        self._validators = validators
+    validators: Mapping[str, Validator]
 
     @torch.no_grad()
     def run(
@@ -314,12 +309,9 @@ class DirectionsValidator:
         *,
         last: bool = False,
     ) -> Validation | None:
-        """Score ``model``; None when ``interrupted`` said so in a process, and then nothing has changed.
-
-        The ``last`` model of a training is translated with in any case, so that it has every score.
-        """
+        """Score ``model`` in each direction, as `Validator.run` does."""
         by_direction: dict[str, Validation] = {}
-        for name, validator in self._validators.items():
+        for name, validator in self.validators.items():
             validation = validator.run(model, precision_policy, update, interrupted, last=last)
             if validation is None:
                 return None

@@ -90,10 +90,6 @@ def hidden_matrices(model: TranslationModel, learning: Mapping[str, nn.Parameter
     Queries, keys and values, or gates, that are stored as one matrix are several (`Linear.parts`). Not among
     them are embeddings, the output projection, maps to or from a single number, and the maps of single heads.
 
-    Args:
-        model: The model.
-        learning: Its parameters that training changes.
-
     Raises:
         UsageError: There is none.
     """

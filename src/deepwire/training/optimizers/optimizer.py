@@ -231,14 +231,7 @@ def make_optimizer(
 ) -> Optimizer:
     """The optimizer of the parameters of a model that are not frozen.
 
-    Args:
-        model: The model.
-        config: Its kind and constants.
-        clip_norm: See `Optimizer`.
-        strategy: See `Optimizer`.
-        product_dtype: See `OptimizerContext`.
-        scales: See `OptimizerContext`; those of `update_scales` and `with_rate_factors`, from before the
-            strategy divided the model.
+    `scales` are those of `update_scales` and `with_rate_factors`, from before the strategy divided the model.
 
     Raises:
         UsageError: A setting does not fit the model.
@@ -312,12 +305,6 @@ class Adam(UpdateRule):
     """Adam (Kingma and Ba 2015, algorithm 1) or AdamW (Loshchilov and Hutter 2019, algorithm 2).
 
     Calls torch.optim.adam.adam: the class torch.optim.Adam would import the compiler, which takes a second.
-
-    Args:
-        parameters: The parameters to update, by name.
-        config: The constants.
-        strategy: How parameters are distributed over processes.
-        scales: Factors of learning rate, weight decay and eps by name of parameter; 1 for all others.
     """
 
     def __init__(
