@@ -24,13 +24,13 @@ def test_train_and_translate(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts = (corpus / "train.src", corpus / "train.trg")
-    options = ("--folder", tmp_path / "mine", "--updates", "4")
+    options = ("--folder", tmp_path / "mine", "--updates", "2")
     run("train_and_translate.py", *texts, *options, monkeypatch=monkeypatch)
     shown = capsys.readouterr().out
     assert shown.count("  -> ") == 5
     losses = [float(word) for word in shown.partition("validation losses:")[2].splitlines()[0].split()]
-    assert len(losses) == 4
-    worse = [number for number in range(4) if losses[number] > min(losses[: number + 1])]
+    assert len(losses) == 2
+    worse = [number for number in range(2) if losses[number] > min(losses[: number + 1])]
     assert shown.count("learning rate is now") == len(worse)
     assert deepwire.Run(tmp_path / "mine" / "run").best is not None
 

@@ -16,12 +16,16 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
 SOURCES, TARGETS = ["ein hund", "zwei katzen hund"], ["a dog", "two cats dog"]
-GTRANS = {"encoder": {"layers": 1}, "decoder": {"layers": 3, "fusion": {"type": "groups", "size": 1}}}
-ROUNDS = {
+Settings = dict[str, object]
+GTRANS: Settings = {
+    "encoder": {"layers": 1},
+    "decoder": {"layers": 3, "fusion": {"type": "groups", "size": 1}},
+}
+ROUNDS: Settings = {
     "encoder": {"layers": 2, "recurrence": {"prelude": 1, "coda": 0, "rounds": 2}},
     "decoder": {"layers": 1},
 }
-MODELS = {
+MODELS: dict[str, tuple[Settings, Settings]] = {
     "gtrans": (GTRANS, {}),
     "second": (GTRANS, {"groups": "2"}),
     "two": (ROUNDS, {}),

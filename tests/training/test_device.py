@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 
 import pytest
@@ -62,11 +61,6 @@ def test_devices_that_cannot_be(
     gpus(count)
     with pytest.raises(UsageError, match=message):
         choose_device(name, processes)
-
-
-def test_keeping_memory_is_harmless() -> None:
-    assert keep_memory() == (platform.libc_ver()[0] == "glibc")
-    assert float(torch.ones(5_000_000).sum()) == 5_000_000
 
 
 @pytest.mark.skipif(not keep_memory(), reason="needs glibc")
