@@ -151,7 +151,7 @@ def test_going_on_from_any_position_gives_the_same(sampling: float) -> None:
     epoch = stream().updates_in_epoch(0)
     assert epoch > 9
     taken = list(islice(stream().updates(StreamPosition()), epoch + 9))
-    for skip in (1, 7, epoch - 1, epoch, epoch + 5):
+    for skip in (7, epoch, epoch + 5):
         position = taken[skip - 1][1]
         again = islice(stream().updates(position), 4)
         for (update, after), (fresh, after_fresh) in zip(taken[skip:], again, strict=False):
