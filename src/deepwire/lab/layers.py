@@ -10,7 +10,7 @@ cross-attention included. Nothing else of the model is trained again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,6 +25,7 @@ from deepwire.lab.finding import BarChart, Cell, Figure, Finding, HeatMap, Serie
 from deepwire.lab.scorer import Scorer
 from deepwire.lab.signals import Signal, signal_values
 from deepwire.lab.subject import (
+    AnalysedModel,
     ReadText,
     open_model,
     present,
@@ -253,14 +254,10 @@ def analyse_linearity(
         text = text_of_pairs(subject, scorer.pairs, scorer.to)
     inside = subject.loaded.model
     sides = present(inside, sides)
-    training = training_text(model, subject.loaded)
-    place = next(inside.parameters()).device
-    stream = training.updates(place, batch_tokens=tokens, seed=training.config.seed)
-    batches = (batch for update in islice(stream, updates) for batch in update.batches)
-    fits = nearest_maps(inside, sides, batches)
+    fits = nearest_maps(inside, sides, _training_batches(subject, updates, tokens))
     whole = loss_of(inside, text)
     columns = ["stack", "layer", "loss [nats/token] .3", "more than whole [nats/token] .3"]
-    columns.append("explained variance [%] .1")
+    columns += ["explained variance [%] .1"]
     rows: list[tuple[Cell, ...]] = [("whole model", None, whole, 0.0, None)]
     full = scorer.bleu(inside) if scorer else 0.0
     if scorer:
@@ -290,6 +287,14 @@ def analyse_linearity(
         figures=[_linear_bars(side, [row for row in rows if row[0] == side]) for side in sides],
         provenance=provenance([subject.source], [text.description]),
     )
+
+
+def _training_batches(subject: AnalysedModel, updates: int, tokens: int) -> Iterator[DeviceBatch]:
+    """The first updates of the text that a run was trained on."""
+    training = training_text(subject.name, subject.loaded)
+    place = next(subject.loaded.model.parameters()).device
+    stream = training.updates(place, batch_tokens=tokens, seed=training.config.seed)
+    return (batch for update in islice(stream, updates) for batch in update.batches)
 
 
 def _linear_bars(side: Side, rows: Sequence[Sequence[Cell]]) -> Figure:
