@@ -102,19 +102,19 @@ def arguments(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> se
 
 # Most lines of each room: who adds says what leaves. All of src shall come down to 61,000.
 MOST_LINES_OF_ROOMS = {
-    "model": 13_800,
+    "model": 13_600,
     "data": 7_400,
-    "training": 6_150,
-    "decoding": 5_700,
-    "evaluation": 2_200,
+    "training": 6_000,
+    "decoding": 5_600,
+    "evaluation": 2_280,
     "checkpoint": 1_600,
     "config": 1_860,
-    "cli": 4_400,
-    "convert": 6_000,
-    "serve": 6_500,
-    "lab": 6_700,
+    "cli": 4_500,
+    "convert": 6_500,
+    "serve": 6_400,
+    "lab": 7_150,
 }
-MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 69_000, 331, 45_100
+MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 69_900, 331, 43_500
 
 
 def lines_of(paths: Iterable[Path]) -> int:
