@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from test_product import refused
 
 from deepwire.convert.decoding_graphs import Graph, decoding_graphs
 from deepwire.convert.parity import ALLOWED_ROUNDING, in_float64
-from deepwire.convert.translate import Begun
+from deepwire.convert.translate import Begun, GraphModel
 from deepwire.errors import UsageError
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import EncoderDecoder
@@ -31,60 +31,27 @@ ALLOWED = 1e-4
 Arrays = dict[str, np.ndarray]
 
 
-class Stepped(Protocol):
-    """What runs the graphs; `deepwire.convert.translate.GraphModel` is one."""
-
-    def start(self, source: np.ndarray, languages: np.ndarray | None) -> tuple[Arrays, Arrays]: ...
-
-    def read(self, source: np.ndarray, tokens: np.ndarray, languages: np.ndarray | None) -> Begun: ...
-
-    def step(
-        self, tokens: np.ndarray, position: int, memory: Arrays, state: Arrays
-    ) -> tuple[np.ndarray, Arrays]: ...
-
-
-class Eager:
+class Eager(GraphModel):
     """The graphs as PyTorch runs them, untraced."""
 
     def __init__(self, graphs: tuple[Graph, ...]) -> None:
-        self.graphs = {graph.name: graph for graph in graphs}
-
-    def run(self, name: str, tensors: Arrays) -> Arrays:
-        graph = self.graphs[name]
-        left = iter([torch.from_numpy(np.ascontiguousarray(tensors[leaf.name])) for leaf in graph.inputs])
-        arguments = [
-            tuple(next(left) for _ in example)
-            if isinstance(example, tuple)
-            else example
-            if example is None
-            else next(left)
-            for example in graph.arguments
-        ]
-        with torch.no_grad():
-            results = graph.module(*arguments)
-        return {leaf.name: each.numpy() for leaf, each in zip(graph.outputs, results, strict=True)}
-
-    def start(self, source: np.ndarray, languages: np.ndarray | None) -> tuple[Arrays, Arrays]:
-        given = {} if languages is None else {"languages": languages}
-        started = self.run("start", {**self.run("encoder", {"source": source, **given}), **given})
-        memory = {name: array for name, array in started.items() if name.startswith("memory")}
-        return {**memory, **given}, {name: started[name] for name in started if name not in memory}
-
-    def read(self, source: np.ndarray, tokens: np.ndarray, languages: np.ndarray | None) -> Begun:
-        given = {} if languages is None else {"languages": languages}
-        state = self.run("prompt", {"source": source, "tokens": tokens, **given})
-        return Begun(state.pop("log_probs"), given, state, source.shape[1] + tokens.shape[1])
-
-    def step(
-        self, tokens: np.ndarray, position: int, memory: Arrays, state: Arrays
-    ) -> tuple[np.ndarray, Arrays]:
-        log_probs, *new = self.run(
-            "step", {"tokens": tokens, "position": np.array(position), **memory, **state}
-        ).values()
-        return log_probs, dict(zip(state, new, strict=True))
+        self.names = {graph.name: [leaf.name for leaf in graph.outputs] for graph in graphs}
+        self.inputs = {graph.name: [leaf.name for leaf in graph.inputs] for graph in graphs}
+        self.sessions = {graph.name: partial(_run, graph) for graph in graphs}
+        self.memory = {name for name in self.names.get("start", ()) if name.startswith("memory")}
 
 
-def largest_difference(model: TranslationModel, other: Stepped) -> float:
+def _run(graph: Graph, tensors: Arrays) -> list[np.ndarray]:
+    left = iter([torch.from_numpy(np.ascontiguousarray(tensor)) for tensor in tensors.values()])
+    arguments = [
+        tuple(next(left) for _ in part) if isinstance(part, tuple) else part if part is None else next(left)
+        for part in graph.arguments
+    ]
+    with torch.no_grad():
+        return [each.numpy() for each in graph.module(*arguments)]
+
+
+def largest_difference(model: TranslationModel, other: GraphModel) -> float:
     """Of a log-probability, over batches of all `SIZES` whose hypotheses are reordered after every step."""
     return max(float(np.abs(found - expected).max()) for expected, found in _log_probs(model, other))
 
@@ -108,7 +75,7 @@ def most_allowed(model: TranslationModel, difference: float) -> float:
 Pair = tuple[np.ndarray, np.ndarray]
 
 
-def _log_probs(model: TranslationModel, other: Stepped) -> Iterator[Pair]:
+def _log_probs(model: TranslationModel, other: GraphModel) -> Iterator[Pair]:
     """Of every step of both."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -118,7 +85,7 @@ def _log_probs(model: TranslationModel, other: Stepped) -> Iterator[Pair]:
 
 def _of_batch(
     model: TranslationModel,
-    other: Stepped,
+    other: GraphModel,
     sentences: int,
     length: int,
     width: int,
@@ -150,7 +117,7 @@ Ours = tuple[torch.Tensor, DecoderState]
 Settings = tuple[int, int, torch.Tensor | None, np.ndarray | None, torch.Generator]
 
 
-def _begun(model: TranslationModel, other: Stepped, *given: *Settings) -> tuple[Ours, Begun]:
+def _begun(model: TranslationModel, other: GraphModel, *given: *Settings) -> tuple[Ours, Begun]:
     """After BOS, of sources padded on the right."""
     sentences, length, languages, told, generator = given
     source = torch.randint(4, SIZE, (sentences, length), generator=generator)
@@ -163,7 +130,7 @@ def _begun(model: TranslationModel, other: Stepped, *given: *Settings) -> tuple[
     return ours, Begun(log_probs, memory, state, 1)
 
 
-def _begun_alone(model: TranslationModel, other: Stepped, *given: *Settings) -> tuple[Ours, Begun]:
+def _begun_alone(model: TranslationModel, other: GraphModel, *given: *Settings) -> tuple[Ours, Begun]:
     """After a source, of a model that has one, and some words of the target."""
     sentences, length, languages, told, generator = given
     read = length if model.source_vocabulary else 0
@@ -173,10 +140,9 @@ def _begun_alone(model: TranslationModel, other: Stepped, *given: *Settings) -> 
     return model.step(tokens[:, -1], begun), other.read(source.numpy(), tokens.numpy(), told)
 
 
-def in_onnx(model: TranslationModel, folder: Path, *, int8: bool = False) -> Stepped:
+def in_onnx(model: TranslationModel, folder: Path, *, int8: bool = False) -> GraphModel:
     """The model as onnxruntime runs it."""
     from deepwire.convert.graph_formats import round_weights, write_onnx
-    from deepwire.convert.translate import GraphModel
 
     graphs = decoding_graphs(model)
     described = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
@@ -11,7 +10,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 _SECONDS = 120
 
@@ -82,22 +81,12 @@ class Browser:
         self._ask("Input.dispatchKeyEvent", type="keyDown", **about, **text)
         self._ask("Input.dispatchKeyEvent", type="keyUp", **about)
 
-    def point(self, script: str) -> None:
-        """Move the pointer to the middle of the element that JavaScript gives."""
-        where = f"(() => {{ const one = ({script}).getBoundingClientRect(); return [one.x + one.width / 2, "
-        middle = cast("list[float]", self.value(f"{where}one.y + one.height / 2]; }})()"))
-        self._ask("Input.dispatchMouseEvent", type="mouseMoved", x=middle[0], y=middle[1])
-
     def look(self, *, dark: bool, width: int, height: int) -> None:
         """Show pages in this size and colour scheme."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self._ask("Emulation.setEmulatedMedia", features=scheme)
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._ask("Emulation.setDeviceMetricsOverride", **size)
-
-    def picture(self) -> bytes:
-        """The page as PNG."""
-        return base64.b64decode(self._ask("Page.captureScreenshot")["data"])
 
     def _ask(self, method: str, **parameters: object) -> Mapping:
         self._number += 1

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import random
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -159,38 +157,3 @@ def test_what_is_dropped_before_it_is_taken_does_not_end_the_thread(batcher, mod
     last = job_of(model, "ab")
     batcher.submit(last)
     assert answers(last) == ["ba"]
-
-
-def test_everybody_gets_the_own_answers(model, held, serving):
-    """Many threads, texts of all lengths, several searches, poisoned ones among them."""
-    model.room = 200
-    batcher = Batcher(Limits(), Metrics())
-    batcher.start()
-    held(batcher, model)
-    begun, wrong = [], []
-
-    def client(seed: int) -> None:
-        draw = random.Random(seed)
-        for turn in range(20):
-            texts = [f"{seed} {draw.random()}"[: draw.randint(1, 20)] for _ in range(draw.randint(1, 6))]
-            poisoned = draw.random() < 0.1
-            asked = job_of(model, *texts, *["!"] * poisoned, beam=draw.choice([1, 4]), client=str(seed % 5))
-            batcher.submit(asked)
-            begun.append(turn)
-            try:
-                found: object = answers(asked)
-            except TextFailedError as failure:
-                found = failure.index
-            if found != (len(texts) if poisoned else [text[::-1] for text in texts]):
-                wrong.append((texts, found))
-
-    with ThreadPoolExecutor(8) as clients:
-        done = clients.map(client, range(8))
-        serving.wait_until(lambda: begun == [0] * 8)  # three clients or more ask for the same search
-        model.free.set()
-        list(done)
-    batcher.close(SECONDS)
-    assert not wrong
-    assert not batcher.texts
-    together = [{text[0] for text in texts} - {"!"} for _, texts in model.batches[1:]]
-    assert max(map(len, together)) > 1, "no batch had texts of several clients"

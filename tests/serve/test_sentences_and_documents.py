@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import http.client
-import threading
 from urllib.parse import unquote
 
 import pytest
-
-from deepwire.serve import document_translation
-from deepwire.serve.documents.registry import read_document
 
 GERMAN = "Der Hund läuft auf dem Ball und die Katze schläft."
 ENGLISH = "The house of the man is blue, and the woman sleeps."
@@ -134,30 +129,3 @@ def test_a_document_for_a_model_of_one_direction_says_its_language(served_model,
         french = page().replace(b'srcLang="de"', b'srcLang="fr"')
         refused = server.request("POST", "/translate_file?name=a.xlf", french)
         assert refused.json["error"]["message"] == "its source language is fr, not de"
-
-
-def test_a_large_document_keeps_those_of_other_clients_not_waiting(served_model, serving, monkeypatch):
-    """All documents were read by one thread, and one whose time was over went on in it."""
-    begun, free = threading.Event(), threading.Event()
-
-    def slowly(name, content, options):
-        if content == b"slow":
-            begun.set()
-            assert free.wait(serving.PATIENCE)
-        return read_document(name, content, options)
-
-    monkeypatch.setattr(document_translation, "read_document", slowly)
-
-    def sent(server, content, client):
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, serving.PATIENCE, (client, 0))
-        connection.request("POST", "/translate_file?name=a.txt", content)
-        return connection
-
-    with serving.running(served_model) as server:
-        try:
-            large = sent(server, b"slow", "127.0.0.2")
-            assert begun.wait(serving.PATIENCE)
-            large.close()
-            assert sent(server, b"ein hund", "127.0.0.3").getresponse().status == 200
-        finally:
-            free.set()
