@@ -21,7 +21,7 @@ NAMES = {
 FILES = {
     match[1]: page.name
     for page in PAGES
-    if page.name != "coming-from.md"  # scripts of other toolkits
+    if not page.name.startswith("coming-from")  # scripts of other toolkits
     for match in re.finditer(r"`([a-z_/0-9]+\.py)`", page.read_text(encoding="utf-8"))
 }
 

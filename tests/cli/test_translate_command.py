@@ -28,7 +28,7 @@ SOURCE = ["ein hund läuft", "zwei katzen schlafen auf dem sofa"]
 TARGET = ["a dog runs", "two cats sleep on the sofa"]
 
 
-def save(folder, seed, words=TARGET, **decoding):
+def save(folder, seed, words=TARGET, names=None, **decoding):
     pairs = [Pair(line, *texts, 0) for line, texts in enumerate(zip(SOURCE, words, strict=True), 1)]
     vocabularies = Vocabularies.learn(WordsConfig(joint=False), pairs)
     config = ModelConfig.model_validate(
@@ -47,7 +47,7 @@ def save(folder, seed, words=TARGET, **decoding):
         for parameter in model.parameters():
             parameter.mul_(2)
     limits = {"max_length_ratio": 1, "max_length_extra": 3}
-    save_model(folder, model, vocabularies, {"decoding": {**limits, **decoding}})
+    save_model(folder, model, vocabularies, {"decoding": {**limits, **decoding}, **(names or {})})
     return str(folder)
 
 
@@ -84,6 +84,18 @@ def test_batches_and_order_change_nothing(translate, beam):
     assert translate("--beam", beam, "--stream", text=text) == expected
     backwards = "".join(f"{line}\n" for line in reversed(text.split("\n")[:-1]))
     assert translate("--beam", beam, text=backwards) == expected[::-1]
+
+
+def test_a_test_set_by_name_is_read_in_the_direction_of_the_model(translate, tmp_path, monkeypatch):
+    model = save(tmp_path / "named", seed=1, names={"source": "de", "target": "en"})
+    monkeypatch.setattr("deepwire.evaluation.test_sets.SACREBLEU_DIR", str(tmp_path))
+    (tmp_path / "wmt14").mkdir()
+    for ending, lines in (("src", SOURCE), ("ref", TARGET)):
+        (tmp_path / "wmt14" / f"wmt14.de-en.{ending}").write_text("".join(f"{line}\n" for line in lines))
+    expected = translate(text="".join(f"{line}\n" for line in SOURCE), models=(model,))
+    assert main(["translate", model, "--test-set", "wmt14", "--output", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out").read_text().splitlines() == expected
+    assert main(["translate", model, "--test-set", "wmt14", "--input", "text"]) == 2
 
 
 def test_n_best(translate):

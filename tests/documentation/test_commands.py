@@ -13,10 +13,10 @@ import pytest
 import typer
 import yaml
 
-from deepwire.cli.main import COMMANDS, build_app
+from deepwire.cli.main import COMMANDS, KEYS, build_app
 
 sys.path.insert(0, str(Path(__file__).parent))
-from markdown_pages import ROOT, all_pages, blocks
+from markdown_pages import DOCS, ROOT, all_pages, blocks
 
 # Stand for something that the reader fills in.
 _OPEN = ("...", "…")
@@ -91,3 +91,16 @@ def test_yaml_blocks_are_yaml() -> None:
     found = [block.text for page in all_pages() for block in blocks(page) if block.language == "yaml"]
     assert len(found) > 20
     assert [text for text in found if not isinstance(yaml.safe_load(text), dict | list)] == []
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("start/coming-from-*.md")), ids=lambda page: page.stem)
+def test_tables_of_other_toolkits_name_commands_and_keys_that_exist(page: Path) -> None:
+    code = re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8"))
+    found = [text.removeprefix("deepwire ") for text in code if text.startswith("deepwire ")]
+    for command in found:
+        parse(words(command))
+    keys = {text for text in code if re.fullmatch(r"(?:data|model|training|decoding)(?:\.[a-z_]+)+", text)}
+    keys = {text for text in keys if not text.endswith((".npz", ".safetensors"))}
+    assert len(found) >= 5
+    assert len(keys) >= 10
+    assert keys - set(KEYS.read_text(encoding="utf-8").split()) == set()

@@ -59,6 +59,7 @@ def evaluate(
     reference: References = None,
     model: Models = None,
     source: Source = None,
+    test_set: opt.TestSet = None,
     direction: opt.DirectionName = None,
     metric: opt.Metrics = None,
     metric_command: MetricCommands = None,
@@ -90,10 +91,13 @@ def evaluate(
     deepwire evaluate --model runs/a --model runs/b@avg5 --source test.de --reference test.en
 
     deepwire evaluate --model runs/a   (on data.test of its run file; of several directions --direction de-en)
+
+    deepwire evaluate --model runs/a --test-set wmt24 --direction en-de
     """
     from deepwire.api.evaluate import EvaluationSettings, score_texts, texts_of
     from deepwire.evaluation import comparison
     from deepwire.evaluation.metric_choice import LanguageMetrics, metric_name, parse_tokenizers
+    from deepwire.evaluation.test_sets import known_direction, test_set_files
     from deepwire.evaluation.texts import SearchSettings, read_text, target_language, write_lines
 
     models = list(model or ())
@@ -106,10 +110,18 @@ def evaluate(
     tokenizers = parse_tokenizers(tokenize or "")
     metrics = LanguageMetrics([*dict.fromkeys(names), *commands], tokenizers, lowercase, split_hyphens)
     words = opt.chosen_shortlist(shortlist, shortlist_from, seen)
-    if not models and (given := [*settings, *opt.specified(direction=direction, shortlist=words)]):
-        raise UsageError(f"{given[0]} is for models, and there is no --model", "leave it out, or add --model")
-    _check_texts(files, models, reference or [], source, output)
+    for_models = [*settings, *opt.specified(direction=None if test_set else direction, shortlist=words)]
+    if for_models and not models:
+        raise UsageError(
+            f"{for_models[0]} is for models, and there is no --model", "leave it out, or add --model"
+        )
     into = language or (target_language(models[0], direction) if models else "")
+    if test_set is not None:
+        opt.require_one({"--test-set": test_set, "--reference": reference, "--source": source})
+        direction = direction or known_direction(models)
+        source, reference = test_set_files(test_set, direction)
+        into = into or direction.target
+    _check_texts(files, models, reference or [], source, output)
     metrics.of(into)  # an unknown one is named before anything is read
     test = None
     if paired is not None:

@@ -63,6 +63,12 @@ def _direction(text: str) -> Direction:
 DirectionName = Annotated[
     Any, typer.Option("--direction", metavar="en-de", parser=_direction, help="Which of several directions.")
 ]
+TestSet = Annotated[
+    str | None,
+    typer.Option(
+        metavar="wmt24", help="A test set of sacrebleu by name; it is downloaded where it is missing."
+    ),
+]
 Metrics = Annotated[
     list[str] | None,
     typer.Option(

@@ -44,6 +44,7 @@ def translate(
     models: opt.Models,
     input_: opt.Input = opt.STDIO,
     output: opt.Output = opt.STDIO,
+    test_set: opt.TestSet = None,
     to: opt.To = None,
     from_: opt.From = None,
     prefix: Prefix = None,
@@ -74,7 +75,9 @@ def translate(
 
     Several processes share out a large text by `torchrun -m deepwire distill`.
     """
+    from deepwire.data.languages import Direction
     from deepwire.decoding.translation_io import FORMATS
+    from deepwire.evaluation.test_sets import known_direction, test_set_files
     from deepwire.ops.process import configure_process
 
     in_json = 'JSON lines can have "to" and "prefix"'
@@ -88,6 +91,10 @@ def translate(
         raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("translate is one process", "use torchrun -m deepwire distill for a large text")
+    if test_set is not None:
+        opt.require_one({"--test-set": test_set, "--input": None if input_ == opt.STDIO else input_})
+        direction = Direction(from_, to) if from_ and to else known_direction(models)
+        input_, _ = test_set_files(test_set, direction)
     typed = input_ == opt.STDIO and sys.stdin.isatty()
     if typed and not quiet:
         print("type a sentence a line; Ctrl-D ends", file=sys.stderr)
