@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from sacrebleu.dataset import DATASETS
 from sacrebleu.utils import SACREBLEU_DIR
@@ -40,7 +41,7 @@ def test_set_files(name: str, direction: Direction) -> tuple[Path, list[Path]]:
             f"sacrebleu has no test set {name}", f"such as {', '.join(near)}; `sacrebleu --list` shows all"
         )
     pair = str(direction)
-    dataset = DATASETS[name]
+    dataset: Any = DATASETS[name]
     if pair not in dataset.langpairs:
         raise UsageError(f"{name} has no {pair}", f"it has {', '.join(sorted(dataset.langpairs))}")
     folder = Path(SACREBLEU_DIR) / name
