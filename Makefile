@@ -5,12 +5,14 @@
 #   TORCH=torch==2.13.0            what pip installs first; on Linux without a GPU the CPU build is much smaller:
 #                                  TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
 #   WORKERS=2                      processes of make test
+#   ENGINE=docker                  builds the images of make release: docker or podman; empty: no images
 #   PEERS=FOLDER ROUNDS=3          of make bench: environments made by benchmarks/peers/setup_*.sh, rounds
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,\
 	$(if $(shell $(name) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null),$(name))))
 TORCH ?= torch==2.13.0
 WORKERS ?= 2
+ENGINE ?= docker
 PEERS ?= $(HOME)/.cache/deepwire-peers
 ROUNDS ?= 3
 VENV ?= .venv
@@ -19,7 +21,7 @@ READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.ready-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check docs format bench clean
+.PHONY: help setup demo test check docs release format bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -57,6 +59,21 @@ $(DOCS_READY): $(READY)
 docs: $(DOCS_READY) ## the documentation site, into build/site; a broken link is an error
 	$(BIN)/python docs/_site/stage.py
 	PYTHONUTF8=1 $(BIN)/zensical build --strict --config-file build/mkdocs.yml
+
+release: docs ## wheel, sdist and site, into dist, and the images (docs/understand/publishing.md)
+	@test -z "$$(git status --porcelain)" || { echo "error: there are changes that are not committed: git status" >&2; exit 2; }
+	@test -z "$(ENGINE)" || $(ENGINE) info > /dev/null 2>&1 || \
+		{ echo "error: no container engine answers to '$(ENGINE) info'; without images: make release ENGINE=" >&2; exit 2; }
+	rm -rf dist
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet build twine
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	version=$$($(BIN)/python -c 'import deepwire; print(deepwire.__version__)') && \
+	tar --create --gzip --file "dist/deepwire-$$version-site.tgz" --directory build site && \
+	for kind in $(if $(ENGINE),cpu cuda); do \
+		$(ENGINE) build --file containers/$$kind.Dockerfile --tag "deepwire:$$version-$$kind" . || exit 1; \
+	done
+	@ls -l dist
 
 format: $(READY) ## rewrite the code in the one style
 	$(BIN)/ruff check --fix .
