@@ -47,6 +47,7 @@ SLOW = ("analyses.md", "compare-two-systems.md", "exporting.md", "languages.md",
 ELSEWHERE = {
     r"\b(FOLDER|NAME|MODEL|RUN|HOST)\b|\.\.\.": "the reader fills it in",
     r"^(pip|pipx|uv|uvx|docker|curl) |https://|translate models/": "needs a network",
+    r"--test-set|twine|git (tag|push|worktree)|docker|make release": "needs a network: tests/evaluation",
     r"deepwire serve|http\.server": "goes on until it is stopped: tests/serve",
     r"torchrun": "starts several interpreters: tests/distributed",
     r"deepwire study examples": "takes days: tests/lab/study",
