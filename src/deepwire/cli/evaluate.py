@@ -110,11 +110,8 @@ def evaluate(
     tokenizers = parse_tokenizers(tokenize or "")
     metrics = LanguageMetrics([*dict.fromkeys(names), *commands], tokenizers, lowercase, split_hyphens)
     words = opt.chosen_shortlist(shortlist, shortlist_from, seen)
-    for_models = [*settings, *opt.specified(direction=None if test_set else direction, shortlist=words)]
-    if for_models and not models:
-        raise UsageError(
-            f"{for_models[0]} is for models, and there is no --model", "leave it out, or add --model"
-        )
+    if not models:
+        _refuse([*settings, *opt.specified(direction=None if test_set else direction, shortlist=words)])
     into = language or (target_language(models[0], direction) if models else "")
     if test_set is not None:
         opt.require_one({"--test-set": test_set, "--reference": reference, "--source": source})
@@ -126,7 +123,7 @@ def evaluate(
     test = None
     if paired is not None:
         names_of_systems = [*files, *models]
-        first = 0 if baseline is None else names_of_systems.index(baseline)
+        first = names_of_systems.index(baseline) if baseline else 0
         test = comparison.PairedTest(paired, first, samples, seed)
         test.check(len(names_of_systems))
     search = SearchSettings(settings, device, precision, words, direction)
@@ -144,6 +141,12 @@ def evaluate(
         for warning in report.warnings:
             warn(warning)
         print(json_line(comparison.as_json(report)) if as_json else comparison.as_text(report))
+
+
+def _refuse(given: Sequence[str]) -> None:
+    """Raises a UsageError where options of models are given."""
+    if given:
+        raise UsageError(f"{given[0]} is for models, and there is no --model", "leave it out, or add --model")
 
 
 def _check_texts(
