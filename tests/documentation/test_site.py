@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import cast
 
@@ -25,6 +28,14 @@ CUT = """[...document.querySelectorAll(".md-typeset__scrollwrap, article pre > c
 CONTENTS = "document.querySelector('.md-sidebar--secondary .md-nav__list')?.offsetHeight ?? 0"
 HEIGHT = 844
 MISSING = "[...document.images].filter((one) => one.complete && !one.naturalWidth).map((one) => one.src)"
+# The first result of the search, which is drawn in a tree of its own.
+FOUND = """[...document.querySelectorAll("*")].filter((one) => one.shadowRoot)
+    .flatMap((one) => [...one.shadowRoot.querySelectorAll("a[href]")]).map((one) => one.href)[0] ?? ''"""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +86,20 @@ def test_pages_are_light_or_dark_as_the_system_is(browser: Browser) -> None:
         ground = DARK if dark else LIGHT
         browser.wait(f"{GROUND} === '{ground}'")
         assert browser.value(GROUND) == ground
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    ["batch size", "gradient accumulation", "mixed precision", "beam size", "checkpoint averaging"],
+)
+def test_words_of_other_toolkits_lead_to_the_setting(browser: Browser, words: str) -> None:
+    browser.look(dark=False, width=DESKTOP, height=HEIGHT)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(SITE))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        browser.open(f"http://127.0.0.1:{server.server_port}/index.html")
+        browser.value("document.querySelector('.md-search__button').click()")
+        browser.wait("document.activeElement !== document.body")
+        browser.type(words)
+        browser.wait(f"({FOUND}).includes('reference/words.html')")
+        server.shutdown()

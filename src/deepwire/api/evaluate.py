@@ -106,16 +106,14 @@ def compare(
 ) -> ScoreReport:
     """Score systems on one text and test the difference of each to the baseline.
 
+    What is not listed here is as in `evaluate`.
+
     Args:
         systems: At least two, by name if they are to have one; each as in `evaluate`.
-        reference, source: As in `evaluate`.
         test: ``bootstrap`` (Koehn 2004) or ``randomization`` (Riezler and Maxwell 2005).
         baseline: Position of the system that the others are compared with.
         samples: Resamples (default 1000) or shuffles (default 10000).
         seed: Of the random numbers of the test.
-        metrics: As in `evaluate`.
-        tokenize, language, direction: As in `evaluate`.
-        decoding, device, precision: As in `evaluate`.
 
     Raises:
         UsageError, DataError, ModelError: As in `evaluate`.
