@@ -153,7 +153,7 @@ def test_mistakes_are_one_line(refused, dictionary: Path, tmp_path: Path) -> Non
     (tmp_path / "full").mkdir()
     start = ("import", "fairseq", path, "--vocabulary")
     wrong: list[tuple[tuple[object, ...], int, str]] = [
-        (("import", "marian", path, "--vocabulary", dictionary, "-o", model), 2, "use fairseq or neutron"),
+        (("import", "joeynmt", path, "--vocabulary", dictionary, "-o", model), 2, "use fairseq or neutron"),
         ((*start, dictionary, "-o", tmp_path / "full"), 2, "exists already"),
         ((*start, tmp_path / "none.txt", "-o", model), 3, "no such file"),
         ((*start, tmp_path / "full", "-o", model), 3, "dict.de.txt"),

@@ -54,7 +54,7 @@ ELSEWHERE = {
     r"--metric-command": "starts programs of others: tests/evaluation",
     r"to_(wandb|mlflow|trackio)": "the tracker is not installed: test_trackers.py",
     r"--(install|show)-completion": "depend on the shell that is above",
-    r"checkpoint.pt|checkpoint_best|opus|my-model|wmt-de": "needs a model of another toolkit: tests/convert",
+    r"checkpoint.pt|checkpoint_best|opus|firefox|my-model|wmt-de": "needs a model of another toolkit",
     r"papers/gtrans|newstest|bi-simcut|en-fr |en-fr$": "needs text or models that are large",
     r"benchmarks/": "measures this machine",
     r"demo-(hf|code|argos)|test\.ids|from translate": "needs a model that fits that format: tests/convert",

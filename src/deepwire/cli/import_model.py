@@ -21,10 +21,14 @@ if TYPE_CHECKING:
     from deepwire.model.translation_model import TranslationModel
     from deepwire.runfile import LoadedRunFile, RunFile
 
-FamilyName = Annotated[str, typer.Argument(metavar="fairseq|neutron|huggingface", help="What made it.")]
+FamilyName = Annotated[
+    str, typer.Argument(metavar="fairseq|neutron|huggingface|marian", help="What made it.")
+]
 Checkpoint = Annotated[
     Path,
-    typer.Argument(metavar="CHECKPOINT", help="A .safetensors or .pt file, or a folder of transformers."),
+    typer.Argument(
+        metavar="CHECKPOINT", help="A .safetensors or .pt file, a folder of transformers or Marian."
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -60,7 +64,7 @@ def import_model(
     languages: LanguageNames = None,
     quiet: Quiet = False,
 ) -> None:
-    """Make a model of a checkpoint of fairseq, Neutron or Hugging Face's transformers; no code of it is run.
+    """Make a model of a checkpoint of fairseq, Neutron, transformers or Marian; no code of it is run.
 
     deepwire import fairseq checkpoint_best.pt --vocabulary data-bin --codes bpe.codes --output wmt-en-de
 
@@ -68,11 +72,14 @@ def import_model(
 
     deepwire import huggingface opus-mt-de-en --output opus
 
+    deepwire import marian firefox-de-en --output firefox
+
     deepwire import neutron mulang.pt --vocabulary common.vcb --languages fr,de,en --output many model.heads=8
     """
     from deepwire.checkpoint.model_files import digest
     from deepwire.checkpoint.store import save_model
     from deepwire.convert.importers import IMPORTERS, convert
+    from deepwire.decoding.shortlist import Shortlist, shortlist_path
 
     importer = IMPORTERS.get(family)
     if importer is None:
@@ -93,13 +100,12 @@ def import_model(
     if names:
         foreign = importer.with_language_order(foreign, _order(names, data.languages))
     vocabularies = importer.own_vocabularies(foreign)
-    if vocabularies is not None:
-        if vocabulary or target_vocabulary or codes or target_codes:
-            raise UsageError(f"{checkpoint}: has its own vocabulary", "leave out its files")
-    else:
+    if vocabularies is None:
         vocabularies = _read_vocabularies(
             importer, vocabulary, target_vocabulary, codes, target_codes, (data.source, data.target)
         )
+    elif vocabulary or target_vocabulary or codes or target_codes:
+        raise UsageError(f"{checkpoint}: has its own vocabulary", "leave out its files")
     model = convert(importer, foreign, config.model, vocabularies)
     origin = {"family": importer.name, "checkpoint": checkpoint.name, "blake2b": digest(foreign.path)}
     pair = {"source": data.source, "target": data.target}
@@ -110,6 +116,8 @@ def import_model(
         "imported": origin,
     }
     save_model(output, model, vocabularies, metadata)
+    if (table := importer.shortlist(foreign)) is not None:
+        Shortlist({"": table}, vocabularies.digest).save(shortlist_path(output))
     if not quiet:
         _summarise(importer, model, config, notes)
     print(output)

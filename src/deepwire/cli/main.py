@@ -73,7 +73,7 @@ COMMANDS = {
     "average": ("average:average", "Average the last checkpoints of a run into one model."),
     "import": (
         "import_model:import_model",
-        "Make a model of a checkpoint of fairseq, Neutron or Hugging Face's transformers.",
+        "Make a model of a checkpoint of fairseq, Neutron, transformers or Marian.",
     ),
     "export": ("export:export", "Write a model for another program, checked against ours."),
     "inspect": ("inspect:inspect", "Parameters and settings of a run file, recipe or model."),

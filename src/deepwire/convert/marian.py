@@ -8,6 +8,7 @@ with, or `.yml` of words.
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ from deepwire.data.vocabulary import BOS, PAD, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_loading import stored_config
 from deepwire.errors import ModelError
+from deepwire.io.regular_files import open_regular, read_regular
 from deepwire.model.embedding import Embedding
 from deepwire.model.translation_model import TranslationModel
 
@@ -45,7 +47,12 @@ _EPSILON, _HIDDEN = 1e-6, -99999999.0
 _STORED_OPTIONS = "special:model.yml"
 _VERSION, _ALIGNED = 1, 256
 # Marian's numbers of types: what kind, and bytes.
-_FLOAT32, _INT8 = 0x0404, 0x0101
+_FLOAT32, _FLOAT16, _INT8 = 0x0404, 0x0402, 0x0101
+_OF_ACTIVATIONS = "_QuantMultA"
+"""End of the names of multipliers that only integer products need."""
+_NUMBERS = {_FLOAT32: "<f4", _FLOAT16: "<f2", _INT8: "i1"}
+_QUANTIZED = (0x4101, 0x10101)
+"""Int8 for intgemm in no processor's own layout: as Bergamot and as Marian number it."""
 # Options that no model here has otherwise.
 _USUAL: Mapping[str, object] = {
     "type": "transformer",
@@ -192,7 +199,7 @@ def arrays_of(model: TranslationModel) -> Arrays:
     if not output:
         tables["decoder_ff_logit_out_W"] = model.head.table.weight.t()
     tables["decoder_ff_logit_out_b"] = output_bias(model)
-    tables |= _named(plain_parameters(model))
+    tables |= named(plain_parameters(model))
     return {
         name: np.ascontiguousarray(np.atleast_2d(value.detach().float().cpu().numpy()).copy())
         for name, value in tables.items()
@@ -222,7 +229,8 @@ _MAPS = {"q": "q", "k": "k", "v": "v", "o": "o", "in": "1", "out": "2", "update"
 _NORMS = {"self": "self_Wo", "cross": "context_Wo", "feed": "ffn_ffn", "rnn": "rnn_ffn"}
 
 
-def _named(parameters: Mapping[Place, Tensor]) -> Iterator[tuple[str, Tensor]]:
+def named(parameters: Mapping[Place, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Marian's names of the parameters, and these as views `[in, out]`."""
     recurrent = {place.side for place in parameters if place.part == "self.forget"}
     for place, value in parameters.items():
         kind, _, name = place.part.partition(".")
@@ -285,10 +293,51 @@ def write_bin(items: Mapping[str, NDArray[Any]], path: Path) -> None:
 
 def read_npz(path: Path) -> tuple[Arrays, dict[str, Any]]:
     """Parameters and options of a model; nothing of the file is executed."""
-    with np.load(path, allow_pickle=False) as stored:
-        text = stored[_STORED_OPTIONS].tobytes().rstrip(b"\0").decode()
-        arrays = {name: stored[name] for name in stored.files if name != _STORED_OPTIONS}
-    return arrays, yaml.safe_load(text)
+    with open_regular(path) as file, np.load(file, allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files if not name.endswith(_OF_ACTIVATIONS)}
+    return arrays, _options(arrays.pop(_STORED_OPTIONS))
+
+
+def read_bin(path: Path) -> tuple[Arrays, dict[str, Any]]:
+    """Parameters and options of a model in the form that `write_bin` writes; int8 weights become float32.
+
+    Raises:
+        ValueError, KeyError: It is no such file, is damaged, or has the layout of one kind of processor.
+    """
+    content, place = read_regular(path), 0
+
+    def take(kind: str, count: int) -> Array:
+        nonlocal place
+        begin, place = place, place + count * np.dtype(kind).itemsize
+        return np.frombuffer(content, kind, count, begin)
+
+    version, count = take("<u8", 2).tolist()
+    if version != _VERSION:
+        raise ValueError("it does not begin with the version of the format")
+    headers = take("<u8", 4 * count).reshape(count, 4).tolist()
+    names = [take("u1", length).tobytes().rstrip(b"\0").decode() for length, *_ in headers]
+    shapes = [take("<i4", dimensions).tolist() for _, _, dimensions, _ in headers]
+    take("u1", int(take("<u8", 1)[0]))
+    arrays: Arrays = {}
+    for name, shape, (_, kind, _, length) in zip(names, shapes, headers, strict=True):
+        data, size = take("u1", length), math.prod(shape)
+        if name.endswith(_OF_ACTIVATIONS):
+            continue
+        if kind in _QUANTIZED:
+            # The multiplier stands behind the numbers. All but embeddings are stored the other way round.
+            values = data[:size].view(np.int8) * (1 / data[size : size + 4].view("<f4"))
+            arrays[name] = values.reshape(shape) if "Wemb" in name else values.reshape(shape[::-1]).T
+        elif kind in _NUMBERS:
+            dtype = np.dtype(_NUMBERS[kind])
+            arrays[name] = data[: size * dtype.itemsize].view(dtype).reshape(shape)
+        else:
+            raise ValueError(f"{name} has the type {kind:#x}, which is the layout of one kind of processor")
+    return arrays, _options(arrays.pop(_STORED_OPTIONS))
+
+
+def _options(stored: Array) -> dict[str, Any]:
+    options: dict[str, Any] = yaml.safe_load(stored.tobytes().rstrip(b"\0").decode())
+    return options
 
 
 class MarianModel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -43,7 +43,10 @@ def sides_of(model: TranslationModel) -> Mapping[Side, tuple[Stack, Embedding]]:
 
 
 def plain_parameters(model: TranslationModel) -> dict[Place, Tensor]:
-    """All parameters but the tables of words and positions; a map has a bias even where that is zero."""
+    """All parameters but the tables of words and positions, as views.
+
+    A map has a bias even where the model has none: zeros.
+    """
     return {
         Place(side, *place): value.detach()
         for side, (stack, embedding) in sides_of(model).items()
@@ -74,9 +77,11 @@ def _maps_of(stack: Stack) -> _Placed:
 def _maps(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     match module:
         case SelfAttention():
-            grouped = module.key_heads < module.heads
-            maps = [module.query, module.key_value] if grouped else [module.query_key_value]
-            yield from _cut("qkv", *maps)
+            if module.key_heads < module.heads:
+                yield from _cut("q", module.query)
+                yield from _cut("kv", module.key_value)
+            else:
+                yield from _cut("qkv", module.query_key_value)
             yield from _cut("o", module.output)
         case CrossAttention():
             yield from _cut("q", module.query)
@@ -94,20 +99,12 @@ def _maps(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
             raise TypeError(f"{type(module).__name__} is no part of a plain Transformer")
 
 
-def _cut(names: str | tuple[str, ...], *linears: nn.Linear) -> Iterator[tuple[str, Tensor]]:
-    """Maps that lie side by side; of queries, keys and values the last two are of one size."""
-    weight = torch.cat([linear.weight for linear in linears])
-    biases: list[Tensor | None] = [linear.bias for linear in linears]
-    bias = torch.cat(
-        [
-            linear.weight.new_zeros(linear.out_features) if each is None else each
-            for linear, each in zip(linears, biases, strict=True)
-        ]
-    )
-    sizes = [len(weight) // len(names)] * len(names)
-    if len(names) == len("qkv"):
-        sizes = [weight.size(1), *[(len(weight) - weight.size(1)) // 2] * 2]
-    for name, rows, entries in zip(names, torch.split(weight, sizes), torch.split(bias, sizes), strict=True):
+def _cut(names: Sequence[str], linear: nn.Linear) -> Iterator[tuple[str, Tensor]]:
+    """Equal parts of a map, as views of its parameters."""
+    bias: Tensor | None = linear.bias
+    bias = linear.weight.new_zeros(linear.out_features) if bias is None else bias
+    parts = zip(names, linear.weight.chunk(len(names)), bias.chunk(len(names)), strict=True)
+    for name, rows, entries in parts:
         yield f"{name}.weight", rows
         yield f"{name}.bias", entries
 

@@ -15,6 +15,7 @@ from deepwire.convert.importers.importer import (
     convert,
     read_vocabularies,
 )
+from deepwire.convert.importers.marian import MarianImporter
 from deepwire.convert.importers.neutron import NeutronImporter
 
 __all__ = [
@@ -29,5 +30,6 @@ __all__ = [
 ]
 
 IMPORTERS: dict[str, Importer] = {
-    importer.name: importer for importer in (FairseqImporter(), NeutronImporter(), HuggingFaceImporter())
+    importer.name: importer
+    for importer in (FairseqImporter(), NeutronImporter(), HuggingFaceImporter(), MarianImporter())
 }

@@ -19,7 +19,7 @@ from deepwire.io.regular_files import open_regular
 
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 _GLOBAL = re.compile(r"GLOBAL ([\w.]+)")
-_OF_TORCH = "torch.save writes no such file; see that it is the original one"
+_ORIGINAL = "the program that made it writes no such file; see that it is the original one"
 _KEEP_PARAMETERS = (
     "if you trust the file, keep its parameters only, where the program that wrote it is installed: "
     "torch.save(dict(model.named_parameters()), 'parameters.pt')"
@@ -100,30 +100,30 @@ def read_foreign_checkpoint(path: Path) -> ForeignCheckpoint:
         )
     else:
         if head.startswith(_ZIP):
-            _check_archive(path)
+            check_archive(path)
         foreign = _from_content(path, _read_plain(path))
     for name, tensor in foreign.tensors.items():
         _check_tensor(path, name, tensor)
     return foreign
 
 
-def _check_archive(path: Path) -> None:
-    """Check that a PyTorch file takes no more memory than its size.
+def check_archive(path: Path) -> None:
+    """Check that a zip archive of tensors takes no more memory than its size.
 
-    `torch.save` writes a zip archive without compression. A compressed member can unfold to a thousand times
-    its size, and members that share their bytes add up to more than the file.
+    `torch.save` and Marian write archives without compression. A compressed member can unfold to a thousand
+    times its size, and members that share their bytes add up to more than the file.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
     except Exception as error:  # a damaged archive ends in whatever its reader stumbles over
-        raise ModelError(f"{path}: is not a sound PyTorch file: {error}") from None
+        raise ModelError(f"{path}: is not a sound PyTorch file or archive: {error}") from None
     for member in members:
         if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
-            raise ModelError(f"{path}: holds compressed data ({member.filename})", _OF_TORCH)
+            raise ModelError(f"{path}: holds compressed data ({member.filename})", _ORIGINAL)
     size, held = path.stat().st_size, sum(member.file_size for member in members)
     if held > size:
-        raise ModelError(f"{path}: names {held} bytes of content, but has {size}", _OF_TORCH)
+        raise ModelError(f"{path}: names {held} bytes of content, but has {size}", _ORIGINAL)
 
 
 def _check_tensor(path: Path, name: str, tensor: Tensor) -> None:

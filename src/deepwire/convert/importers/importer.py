@@ -19,6 +19,7 @@ from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
 from deepwire.data.subwords.subword_nmt import SEPARATOR, Merges, Segmenter, SubwordNmtVocabulary
 from deepwire.data.subwords.words import Dictionary, WordVocabulary
 from deepwire.data.vocabulary import Vocabularies
+from deepwire.decoding.shortlist import ShortlistTable
 from deepwire.errors import DataError, ModelError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
@@ -149,17 +150,25 @@ class Importer(ABC):
         """The checkpoint with its languages in another order: the first is number `order[0]` there."""
         return foreign
 
-    @abstractmethod
     def read_pieces(self, path: Path) -> list[str]:
-        """The ordinary pieces of a vocabulary file, in the order of their ids from 4.
+        """The ordinary pieces of a vocabulary file, in the order of their ids from 4; not without such files.
 
         Raises:
             DataError: It is missing, or is no such file.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def vocabulary_files(self, folder: Path, source: str, target: str) -> tuple[Path, Path]:
         """The vocabulary files of both languages in a folder, one file twice where they share it."""
+        raise NotImplementedError
+
+    def shortlist(self, foreign: ForeignCheckpoint) -> ShortlistTable | None:
+        """The shortlist that belongs to the checkpoint, in our ids; None without.
+
+        Raises:
+            ModelError: It is damaged, or of other vocabularies.
+        """
+        return None
 
     def final_config(self, config: ModelConfig) -> ModelConfig:
         """The architecture, with the symbol that this program's decoder starts with in `embeddings.start`."""
@@ -277,7 +286,7 @@ def convert(
     build = partial(build_model, final, *sizes, languages=importer.languages(foreign))
     # Before memory is taken: a checkpoint cannot fill a model of many times its size.
     wanted = sum(parameter.numel() for parameter in outline(final, build).parameters())
-    held = sum(tensor.numel() for tensor in foreign.tensors.values())
+    held = sum({id(tensor): tensor.numel() for tensor in foreign.tensors.values()}.values())
     if wanted > _MAX_COPIES * held:
         raise ModelError(
             f"{foreign.path}: holds {held:,} numbers, but the architecture has {wanted:,} parameters",
