@@ -12,6 +12,7 @@ import sentencepiece
 import torch
 
 import deepwire
+from deepwire.api import finetune as finetuning
 from deepwire.checkpoint.store import LoadedModel, load_model
 from deepwire.data.subwords.sentencepiece import PieceTableVocabulary
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
@@ -200,6 +201,23 @@ def test_the_vocabulary_survives_and_keeps_tags(models: Path, tmp_path: Path, co
     assert tagged[1:] == both.source.encode("Ein Hund")
     assert both.source.decode(tagged) == "Ein Hund"
     assert both.source.encode(">>xyz<<") != tagged[:1]
+
+
+@pytest.mark.parametrize("tag", ["", ">>fra<< "])
+def test_tags_are_wanted_and_kept_when_it_is_trained_further(
+    tag: str, models: Path, multi30k: Text, command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command("import", "huggingface", foreign(Path("there"), models, "m2m_100"), "-o", "ours").code == 0
+    for side in ("de", "en"):
+        Path(f"new.{side}").write_text("".join(f"{tag}{line}\n" for line in multi30k[side][:20]))
+    compared: list[Sequence[str]] = []
+    monkeypatch.setattr(finetuning, "compare", lambda _, references, **__: compared.append(references))
+    monkeypatch.setattr(finetuning, "as_text", str)
+    typed = "finetune ours --train new --valid new training.stop_after=1u"
+    code, _, errors = command(*typed.split())
+    assert (code, "reads a tag such as >>fra<<" in errors) == (0, not tag), errors
+    assert compared == [list(multi30k["en"][:20])]
 
 
 @pytest.mark.parametrize("option", ["--vocabulary", "--target-vocabulary", "--codes"])

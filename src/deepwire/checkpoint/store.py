@@ -232,6 +232,10 @@ def read_config(folder: Path) -> dict[str, object]:
         ModelError: If it cannot be read or was written in a newer format.
     """
     record = read_json(folder / CONFIG)
+    if "model_type" in record:
+        raise ModelError(
+            f"{folder}: is a model of transformers", f"deepwire import huggingface {folder} makes one of it"
+        )
     if record.get("format") != FORMAT:
         raise ModelError(
             f"{folder / CONFIG}: model format {record.get('format')!r}, but this version reads {FORMAT}",
@@ -342,7 +346,7 @@ def require_model(folder: Path) -> None:
             f"give the model that {folder / PARITY} names, from which it was made",
         )
     if not names & {MANIFEST, WEIGHTS}:
-        raise ModelError(f"{folder}: is not a model: no {WEIGHTS} and no {MANIFEST}")
+        raise ModelError(f"{folder}: is not a model: no {WEIGHTS} and no {MANIFEST}", _IMPORT)
 
 
 def _tags(folder: Path, record: dict[str, object]) -> int:

@@ -47,6 +47,7 @@ COMMANDS = {
     "data": ("data:app", "Check parallel text; download files and check their digests."),
     "prepare": ("prepare:prepare", "Filter and segment the text of a run file once, for training."),
     "train": ("train:train", "Train a model; the same command continues an interrupted run."),
+    "finetune": ("finetune:finetune", "Train a model further on text of your own; compare before and after."),
     "translate": ("translate:translate", "Translate text with a model, line by line."),
     "translate-file": (
         "translate_file:translate_file",

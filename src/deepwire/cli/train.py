@@ -16,12 +16,13 @@ from deepwire.cli.options import Overrides, RunFileName
 from deepwire.command_line import again
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from deepwire.api.training import Run
     from deepwire.data.data_config import DataConfig
     from deepwire.distributed.process_group import ProcessGroup
     from deepwire.runfile import LoadedRunFile
+    from deepwire.training.session import Callback
 
 Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew; a run that is there becomes RUN.1.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors; RUN/log.txt has it all.")]
@@ -47,16 +48,33 @@ def train(
     Examples: deepwire train run.yaml; deepwire train run.yaml training.max_updates=40k model.d_model=512;
     deepwire train run.yaml --dry-run; torchrun --nproc-per-node 4 -m deepwire train run.yaml
     """
+    from deepwire.runfile import load_run_file
+
+    def read() -> LoadedRunFile:
+        return load_run_file(run_file, overrides or (), trusted=not dry_run)
+
+    run_training(read, fresh=fresh, dry_run=dry_run, quiet=quiet, log_command=log_command)
+
+
+def run_training(
+    read: Callable[[], LoadedRunFile],
+    *,
+    fresh: bool,
+    dry_run: bool,
+    quiet: bool,
+    log_command: str | None = None,
+    callbacks: Callable[[LoadedRunFile], Sequence[Callback]] = lambda _: (),
+) -> LoadedRunFile | None:
+    """Train as `train` does; gives the run file back in the main process, where `read` reads it, once.
+
+    `callbacks` makes those of each process; a dry run has none, and gives nothing back.
+    """
     from deepwire.api.specification import processes_of
     from deepwire.api.training import dry_run as make_dry_run
     from deepwire.distributed.launch import join_process_group
     from deepwire.ops.process import configure_process
-    from deepwire.runfile import load_run_file
 
-    @cache
-    def read() -> LoadedRunFile:
-        return load_run_file(run_file, overrides or (), trusted=not dry_run)
-
+    read = cache(read)
     with join_process_group(lambda: processes_of(read().config)) as processes:
         configure_process()
         loaded = _read_by_main(read, processes)
@@ -64,10 +82,12 @@ def train(
             report = make_dry_run(loaded, processes=processes)
             if processes.main:
                 print("\n".join(report.lines()))
-            return
-        run = _train(loaded, processes, fresh=fresh, quiet=quiet, log_command=log_command)
+            return None
+        called = callbacks(loaded)
+        run = _train(loaded, processes, called, fresh=fresh, quiet=quiet, log_command=log_command)
     if run.stop_reason is not None and run.stop_reason.exit_code:
         raise typer.Exit(run.stop_reason.exit_code)
+    return loaded if processes.main else None
 
 
 def _read_by_main(read: Callable[[], LoadedRunFile], processes: ProcessGroup) -> LoadedRunFile:
@@ -80,7 +100,13 @@ def _read_by_main(read: Callable[[], LoadedRunFile], processes: ProcessGroup) ->
 
 
 def _train(
-    loaded: LoadedRunFile, processes: ProcessGroup, *, fresh: bool, quiet: bool, log_command: str | None
+    loaded: LoadedRunFile,
+    processes: ProcessGroup,
+    callbacks: Sequence[Callback],
+    *,
+    fresh: bool,
+    quiet: bool,
+    log_command: str | None,
 ) -> Run:
     """Train, and say what to do next."""
     from deepwire.api.training import train
@@ -89,7 +115,8 @@ def _train(
     with ExitStack() as stack:
         # The process that records is the one that tells others.
         listening = log_command is not None and processes.main
-        callbacks = [stack.enter_context(closing(LogCommand(str(log_command))))] if listening else []
+        if listening:
+            callbacks = [*callbacks, stack.enter_context(closing(LogCommand(str(log_command))))]
         run = train(
             loaded, callbacks=callbacks, fresh=fresh, quiet=quiet, handle_signals=True, processes=processes
         )

@@ -314,7 +314,7 @@ def make_trainer(run: TrainingRun) -> Trainer:
         stream=spec.stream(run.decisions.micro_batch_tokens, (processes.rank, processes.count)),
         extras=extras,
         average=average,
-        validator=_validator(spec, processes),
+        validator=make_validator(spec, processes),
     )
 
 
@@ -379,7 +379,8 @@ def _strategy(spec: TrainingSpec, model: TranslationModel, processes: ProcessGro
     return ShardedStrategy(model, processes, spec.build)
 
 
-def _validator(spec: TrainingSpec, processes: ProcessGroup) -> Validator | DirectionsValidator | None:
+def make_validator(spec: TrainingSpec, processes: ProcessGroup) -> Validator | DirectionsValidator | None:
+    """The validator of a run; None where it has no validation set."""
     store, config = spec.prepared.valid, spec.config
     if store is None or len(store) == 0:
         if config.early_stopping is not None:

@@ -62,6 +62,10 @@ class Vocabulary(ABC):
         """`encode` of each text, as arrays."""
         return Segmentation.of(self.encode_lines(texts), self.size)
 
+    def tag_of(self, text: str) -> str:  # noqa: ARG002 - others have tags
+        """The language tag in front of a text, with the spaces behind it; empty where there is none."""
+        return ""
+
     def sample(self, text: str, seed: int, strength: float) -> list[int]:  # noqa: ARG002 - others draw by it
         """A random segmentation: the same for the same text, seed and strength.
 

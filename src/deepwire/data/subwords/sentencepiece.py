@@ -408,13 +408,15 @@ class PieceTableVocabulary(Vocabulary):
 
     def encode(self, text: str) -> list[int]:
         """Text to piece ids."""
-        pieces = []
-        tag = _TAG.match(text)
-        if tag is not None and self._table.id(tag[1]) != UNK:
-            pieces.append(tag[1])
-            text = text[tag.end() :]
+        tag = self.tag_of(text)
+        pieces, text = [tag.rstrip()] if tag else [], text.removeprefix(tag)
         pieces += self._processor.encode(text.encode("utf-8", "replace").decode(), out_type=str)
         return [self._table.id(piece) for piece in pieces]
+
+    def tag_of(self, text: str) -> str:
+        """See the base class; a tag that is not in the table is none."""
+        tag = _TAG.match(text)
+        return tag[0] if tag is not None and self._table.id(tag[1]) != UNK else ""
 
     def _decode_ids(self, ids: list[int]) -> str:
         pieces = [UNKNOWN if i == UNK else self._piece(i) for i in ids]
