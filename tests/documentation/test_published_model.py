@@ -71,6 +71,8 @@ def test_every_command_runs_in_order(
     assert servers[0].wait(30) in (0, 143)
     assert '"translatedText"' in answer
     if updates > 10:
-        text = {"reference": "corpus/test.en", "source": "corpus/test.de"}
-        before, after = (deepwire.evaluate(model, **text)["bleu"].value for model in MODELS)
+        before, after = (
+            deepwire.evaluate(model, "corpus/test.en", source="corpus/test.de")["bleu"].value
+            for model in MODELS
+        )
         assert after > before + 0.5
