@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from one_process import UPDATES, Trainer, same_as_straight
+from test_store import Payload
 from toy_run import digests
 
 from deepwire.checkpoint.model_files import write_manifest
@@ -203,16 +204,6 @@ def test_a_link_in_a_run_directory_is_not_written_through(
             path.write_bytes(whole)
     after = {path.name: path.read_bytes() for path in run.checkpoints_folder.rglob("*") if path.is_file()}
     assert after == before
-
-
-class Payload:
-    """Touches a file when it is unpickled."""
-
-    def __init__(self, canary: Path) -> None:
-        self.canary = canary
-
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
-        return Path.touch, (self.canary,)
 
 
 def test_a_damaged_model_and_pickle_are_refused(trainer: Trainer, half: Path, tmp_path: Path) -> None:

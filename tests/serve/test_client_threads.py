@@ -35,32 +35,41 @@ class Slow:
         return "slow"
 
 
-def test_a_client_does_not_wait_for_the_work_of_another() -> None:
+@pytest.mark.parametrize("over", [False, True], ids=["in time", "time over"])
+def test_work_keeps_its_client_alone_waiting(over: bool) -> None:
     async def run() -> None:
         threads, slow = ClientThreads(2), Slow()
         first = asyncio.ensure_future(threads.run(slow, Client("a", stays)))
         await begins(slow.begun)
+        assert first.cancel() if over else not first.done()
         second = asyncio.ensure_future(threads.run(lambda: "of the same", Client("a", stays)))
         assert await threads.run(lambda: "of another", Client("b", stays)) == "of another"
         assert not second.done(), "a client has one thread at a time"
         slow.free.set()
-        assert await asyncio.gather(first, second) == ["slow", "of the same"]
+        assert await second == "of the same"
 
     asyncio.run(run())
 
 
-def test_work_whose_time_is_over_keeps_its_client_alone_waiting() -> None:
+@pytest.mark.parametrize("leaves", [True, False], ids=["client left", "time over"])
+def test_work_that_never_asks_ends_with_its_client_or_time(leaves: bool) -> None:
     async def run() -> None:
-        threads, slow = ClientThreads(2), Slow()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await threads.run(slow, Client("a", stays))
-        await begins(slow.begun)
-        second = asyncio.ensure_future(threads.run(lambda: "of the same", Client("a", stays)))
-        assert await threads.run(lambda: "of another", Client("b", stays)) == "of another"
-        assert not second.done()
-        slow.free.set()
-        assert await second == "of the same"
+        threads, begun, gone = ClientThreads(1), threading.Event(), asyncio.Event()
+
+        def endless() -> None:
+            begun.set()
+            while True:
+                sum(range(100))
+
+        async def left() -> None:
+            await gone.wait()
+
+        work = asyncio.ensure_future(threads.run(endless, Client("a", left)))
+        await begins(begun)
+        (gone.set if leaves else work.cancel)()
+        with pytest.raises(DisconnectedError if leaves else asyncio.CancelledError):
+            await work
+        assert await asyncio.wait_for(threads.run(str, Client("a", stays)), PATIENCE) == ""
 
     asyncio.run(run())
 

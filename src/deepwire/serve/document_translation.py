@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from ctypes import c_ulong, py_object, pythonapi
 from pathlib import PurePath
+from threading import Lock, get_ident
 from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
@@ -139,16 +141,26 @@ class ClientThreads:
     async def run(self, work: Callable[[], _Result], client: Client) -> _Result:
         """The result of work, in a thread; it is begun only if it is still wanted when it is its turn.
 
+        Work whose client has gone away, or whose time is over, ends at its next step in Python. Until then
+        the client has no other thread.
+
         Raises:
             DisconnectedError: The client has gone away.
         """
         turn = self._turns.setdefault(client.name, asyncio.Lock())
-        is_turn = given_up = False
+        changing, thread, given_up, is_turn = Lock(), 0, False, False
 
         def begin() -> _Result:
-            if given_up:
-                raise DisconnectedError
-            return work()
+            nonlocal thread
+            with changing:
+                if given_up:
+                    raise DisconnectedError
+                thread = get_ident()
+            try:
+                return work()
+            finally:
+                with changing:
+                    thread = 0
 
         async def in_turn() -> _Result:
             nonlocal is_turn
@@ -162,6 +174,9 @@ class ClientThreads:
         try:
             return await client.wait_for(result)
         finally:
-            given_up = True
+            with changing:
+                given_up = True
+                if thread:  # readers of documents, some not ours, have no place to ask whether to go on
+                    pythonapi.PyThreadState_SetAsyncExc(c_ulong(thread), py_object(DisconnectedError))
             if not is_turn:
                 result.cancel()
