@@ -114,7 +114,7 @@ MOST_LINES_OF_ROOMS = {
     "serve": 6_400,
     "lab": 7_150,
 }
-MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 69_900, 331, 43_500
+MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 69_900, 331, 44_000
 
 
 def lines_of(paths: Iterable[Path]) -> int:
