@@ -77,6 +77,7 @@ COMMANDS = {
         "Make a model of a checkpoint of fairseq, Neutron, transformers or Marian.",
     ),
     "export": ("export:export", "Write a model for another program, checked against ours."),
+    "doctor": ("doctor:doctor", "Is a run normal? What is odd in it, and what to try."),
     "inspect": ("inspect:inspect", "Parameters and settings of a run file, recipe or model."),
     "models": ("models:app", "List, get and offer trained models."),
     "schema": ("schema:schema", "JSON Schema of the run file, for editors and other programs."),

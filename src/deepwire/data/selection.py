@@ -68,7 +68,7 @@ _ODD_CHARACTERS: Sequence[tuple[Callable[[str], object], str]] = (
 """Characters that look like others, or like none, and are different ones for a model."""
 
 
-def _language_warnings(labels: tuple[str, str], sides: Sequence[Sequence[str]]) -> list[str]:
+def language_warnings(labels: tuple[str, str], sides: Sequence[Sequence[str]]) -> list[str]:
     """Whether the languages of source and target are swapped, or not those of the labels."""
     if language_code(labels[0]) == language_code(labels[1]):
         return []
@@ -204,7 +204,7 @@ class CheckReport:
             warnings.append(
                 f"both sides are the same in {same:.0%} of the pairs (filters.drop_copies drops these)"
             )
-        warnings += _language_warnings(self.labels, sides)
+        warnings += language_warnings(self.labels, sides)
         correlation = _length_correlation(sample)
         if correlation is not None and correlation < _CORRELATION:
             warnings.append(

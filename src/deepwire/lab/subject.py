@@ -416,10 +416,7 @@ def text_of_run(
         DataError: The text is gone or damaged.
         ModelError: The stored settings are damaged, or the text gives another vocabulary now.
     """
-    try:
-        config = RunFile.model_validate(completed(read_json(run.resolved_config)))
-    except ValidationError as error:
-        raise ModelError(f"{run.resolved_config}: {error.errors()[0]['msg']}") from error
+    config = run_file_of(run)
     prepared = prepare(config.data, seed=config.seed, progress=progress)
     if prepared.vocabularies.digest != vocabularies.digest:
         raise ModelError(
@@ -427,6 +424,14 @@ def text_of_run(
             "the text has changed since the run was trained; restore it",
         )
     return TrainingText(config, prepared)
+
+
+def run_file_of(run: RunDirectory) -> RunFile:
+    """The settings of a run; a ModelError where its record of them is damaged."""
+    try:
+        return RunFile.model_validate(completed(read_json(run.resolved_config)))
+    except ValidationError as error:
+        raise ModelError(f"{run.resolved_config}: {error.errors()[0]['msg']}") from error
 
 
 def open_untrained(name: str, overrides: Sequence[str] = ()) -> TrainingText:
