@@ -12,6 +12,7 @@ import pytest
 from reversed_words import SETTINGS
 
 import deepwire
+from deepwire.cli.main import main
 from deepwire.errors import DataError, UsageError
 from deepwire.training.loop import UpdateResult
 from deepwire.training.session import TrainingSession
@@ -51,6 +52,18 @@ def test_a_run_has_a_model_a_history_and_a_best_checkpoint(trained: deepwire.Run
     opened = deepwire.Run(trained.path)
     assert (opened.history, opened.stop_reason) == (trained.history, trained.stop_reason)
     assert opened.settings["seed"] == 3
+
+
+def test_python_and_the_command_train_the_same_model(
+    trained: deepwire.Run, data: dict[str, object], tmp_path: Path
+) -> None:
+    file, own = tmp_path / "toy.yaml", SETTINGS["data"]
+    assert isinstance(own, dict)
+    file.write_text(json.dumps({**SETTINGS, "data": {**own, **data}}))
+    assert main(["train", str(file), f"run={tmp_path / 'command'}", "-q"]) == 0
+    command = deepwire.Run(tmp_path / "command")
+    assert weights(command) == weights(trained)
+    assert without_clocks(command.history) == without_clocks(trained.history)
 
 
 def test_a_finished_run_is_not_trained_again(trained: deepwire.Run, data: dict[str, object]) -> None:

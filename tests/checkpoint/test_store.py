@@ -40,6 +40,21 @@ def test_a_model_comes_back_as_it_was(
     assert not loaded.model.training
 
 
+@pytest.mark.parametrize("encoder", [{"aggregation": "dense"}, {"connection": "mhc_lite"}])
+def test_values_that_no_file_has_are_there(
+    encoder: dict[str, object], tmp_path: Path, vocabularies: Vocabularies
+) -> None:
+    """Those of the file are not drawn first; random numbers of the caller stay as they were."""
+    config = ModelConfig.model_validate({**SHAPE, "encoder": {"layers": 2, **encoder}})
+    model = build_model(config, vocabularies.source.size, vocabularies.target.size).eval()
+    save_model(tmp_path / "model", model, vocabularies, {})
+    before = torch.get_rng_state()
+    loaded = load_model(tmp_path / "model").model
+    assert torch.equal(torch.get_rng_state(), before)
+    text = torch.tensor([[4, 5, 6]])
+    assert torch.equal(loaded.log_probs(text, text), model.log_probs(text, text))
+
+
 def test_a_model_of_several_languages_comes_back_with_their_parameters(
     tmp_path: Path, vocabularies: Vocabularies
 ) -> None:

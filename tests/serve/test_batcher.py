@@ -103,6 +103,28 @@ def test_only_the_request_that_the_model_fails_on_fails(batcher, model, held):
     assert isinstance(failure.value.__cause__, ValueError)
 
 
+def test_everybody_gets_the_own_answers(batcher, model, held):
+    """Of several searches and clients at once, where the model fails on some."""
+    held(batcher, model)
+    jobs = [
+        job_of(model, *texts, beam=(1, 4)[number % 2], client=str(number % 3))
+        for number in range(20)
+        for texts in [[f"{number} {place}" for place in range(1 + number % 4)] + ["!"] * (number % 7 == 3)]
+    ]
+    for one in jobs:
+        batcher.submit(one)
+    model.free.set()
+    for one in jobs:
+        texts = [request.text for request in one.requests]
+        if "!" not in texts:
+            assert answers(one) == [text[::-1] for text in texts]
+            continue
+        with pytest.raises(TextFailedError) as failure:
+            one.answer.result(SECONDS)
+        assert failure.value.index == texts.index("!")
+    assert not batcher.texts
+
+
 def test_the_queue_is_bounded_and_takes_a_request_whole_or_not(batcher, model, held):
     """One client can fill half of it."""
     held(batcher, model)

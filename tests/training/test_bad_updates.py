@@ -113,7 +113,7 @@ def test_memory_that_runs_out_makes_updates_of_smaller_pieces_and_ends_a_validat
     make_job: JobMaker, capsys: pytest.CaptureFixture[str], error: Exception
 ) -> None:
     """What the validation needs is named: settings of training cannot be changed any more."""
-    job = make_job(max_updates=1, checkpoint={"every": 1})
+    job = make_job(max_updates=2, checkpoint={"every": 1}, validation={"every": 2})
 
     def build() -> TranslationModel:
         model = job.build()
@@ -127,7 +127,8 @@ def test_memory_that_runs_out_makes_updates_of_smaller_pieces_and_ends_a_validat
         model.loss = wrapped  # type: ignore[method-assign]
         return model
 
-    with pytest.raises(ResourceError, match="out of memory in the validation after update 1") as caught:
+    with pytest.raises(ResourceError, match="out of memory in the validation after update 2") as caught:
         run_training(dataclasses.replace(job, build=build))
     assert "u 1 out of memory: from here on micro-batches are cut in 2" in capsys.readouterr().err
     assert "training.validation.max_tokens" in caught.value.hint
+    assert load_state(job.run.checkpoint_path(1)).pieces > 1
