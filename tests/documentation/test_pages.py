@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from markdown_pages import DOCS, ROOT, all_pages, anchors, links, manual_pages, words
 
-MOST_WORDS, MOST_LINES_OF_README = 33_000, 110
+MOST_WORDS, MOST_LINES_OF_README = 33_300, 110
 # Pages that are made when the site is built.
 GENERATED = (
     "reference/commands/",

@@ -24,7 +24,7 @@ def known_direction(models: Sequence[str]) -> Direction:
     """
     directions = {direction for model in models for direction in known_directions(metadata(model))}
     if len(directions) != 1:
-        raise UsageError("--test-set needs a direction", "name it: --direction en-de, or --from en --to de")
+        raise UsageError("--test-set needs a direction", "name it: --direction en-de, or --from and --to")
     return directions.pop()
 
 
