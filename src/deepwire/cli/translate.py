@@ -77,7 +77,6 @@ def translate(
     """
     from deepwire.data.languages import Direction
     from deepwire.decoding.translation_io import FORMATS
-    from deepwire.evaluation.test_sets import known_direction, test_set_files
     from deepwire.ops.process import configure_process
 
     in_json = 'JSON lines can have "to" and "prefix"'
@@ -92,6 +91,8 @@ def translate(
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("translate is one process", "use torchrun -m deepwire distill for a large text")
     if test_set is not None:
+        from deepwire.evaluation.test_sets import known_direction, test_set_files  # sacrebleu
+
         opt.require_one({"--test-set": test_set, "--input": None if input_ == opt.STDIO else input_})
         direction = Direction(from_, to) if from_ and to else known_direction(models)
         input_, _ = test_set_files(test_set, direction)
