@@ -10,9 +10,9 @@ import typer
 from deepwire.errors import UsageError
 from deepwire.io.atomic import require_absent
 
-Models = Annotated[list[str], typer.Argument(metavar="RUN | MODEL...", help="A run, or two models and more.")]
+Models = Annotated[list[str], typer.Argument(metavar="RUN | MODEL...", help="A run, or two or more models.")]
 Last = Annotated[int | None, typer.Option(min=1, help="Average the last N checkpoints of a run. Default: 5.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="New folder; default RUN/averages/avgN.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="New folder, default RUN/averages/avgN.")]
 
 
 def average(models: Models, last: Last = None, output: Output = None) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deepwire.data.data_config import DataConfig
     from deepwire.data.selection import Checked
 
-app = typer.Typer(help="Check parallel text; download files and check their digests.", no_args_is_help=True)
+app = typer.Typer(help="Check parallel text; download files and verify their digests.", no_args_is_help=True)
 
 
 @app.command()
@@ -34,13 +34,13 @@ def check(
         typer.Argument(metavar="[RUN.yaml]", help="Run file or recipe whose data section to check."),
     ] = None,
     overrides: Overrides = None,
-    source: Annotated[Path | None, typer.Option(help="Source text, - for stdin.")] = None,
-    target: Annotated[Path | None, typer.Option(help="Target text, line by line its translation.")] = None,
+    source: Annotated[Path | None, typer.Option(help="Source text; - is stdin.")] = None,
+    target: Annotated[Path | None, typer.Option(help="Target text, line by line.")] = None,
     samples: Annotated[int, typer.Option(min=0, max=1000, help="Random pairs to show.")] = 5,
-    seed: Annotated[int, typer.Option(help="Chooses the random pairs.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the random pairs.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Read all text of a run file, or one parallel text, and report what training would use.
+    """Read the text of a run file, or two parallel files, and report what training would use.
 
     Examples: deepwire data check run.yaml; deepwire data check --source train.de --target train.en
     """
@@ -72,14 +72,14 @@ def check(
 
 @app.command()
 def download(
-    urls: Annotated[list[str], typer.Argument(metavar="URL...", help="http or https addresses of files.")],
-    to: Annotated[Path, typer.Option(help="Folder for the files; created when missing.")] = Path(),
+    urls: Annotated[list[str], typer.Argument(metavar="URL...", help="Addresses of files, http or https.")],
+    to: Annotated[Path, typer.Option(help="Folder for the files; created if missing.")] = Path(),
     sha256: Annotated[
         list[str] | None,
-        typer.Option(metavar="HEX", help="Digest of each file, in the order of the addresses."),
+        typer.Option(metavar="HEX", help="SHA-256 of each file, in the order of the addresses."),
     ] = None,
 ) -> None:
-    """Download files, continue what was interrupted, and check digests before a file gets its name.
+    """Download files, and verify their digests; an interrupted download continues.
 
     Prints the digest and path of each file, as sha256sum does.
     """

@@ -16,10 +16,10 @@ from deepwire.io.progress_line import ProgressLine
 
 
 def doctor(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Run directory, also of a run under way.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Run directory; training may be running.")],
     as_json: Json = False,
 ) -> None:
-    """Say what is normal in a run and what is odd, with what was measured and one thing to try.
+    """Diagnose a run: what is normal, what is odd, and one thing to try for each.
 
     Reads the run's log, settings, newest checkpoint and training text. What is odd comes first, the most
     likely cause before its consequences.

@@ -27,30 +27,32 @@ Hypotheses = Annotated[
     ),
 ]
 References = Annotated[list[Path] | None, typer.Option("--reference", "-r", help="Reference; repeatable.")]
-Models = Annotated[list[str] | None, typer.Option("--model", "-m", help="Score its translation; repeatable.")]
-Source = Annotated[Path | None, typer.Option("--source", "-s", help="Text for the models to translate.")]
+Models = Annotated[list[str] | None, typer.Option("--model", "-m", help="Model to evaluate; repeatable.")]
+Source = Annotated[Path | None, typer.Option("--source", "-s", help="Source text, for models.")]
 MetricCommands = Annotated[
     list[str] | None,
     typer.Option(
         "--metric-command",
         metavar="NAME=COMMAND",
-        help="A metric that another program computes: 'comet=comet-score -s {source} -t {hypothesis} "
+        help="Metric of another program: 'comet=comet-score -s {source} -t {hypothesis} "
         "-r {reference} --quiet --to_json {scores}'; repeatable.",
     ),
 ]
 LowerIsBetter = Annotated[
-    list[str] | None, typer.Option("--lower-is-better", metavar="NAME", help="This metric counts errors.")
+    list[str] | None,
+    typer.Option("--lower-is-better", metavar="NAME", help="Metric whose lower scores are better."),
 ]
 Language = Annotated[
     str | None,
     typer.Option(
-        metavar="ja", help="For BLEU's tokenizer. Default: of the model, or the end of the reference's name."
+        metavar="ja",
+        help="Language for BLEU's tokenizer. Default: of the model, or the extension of the reference.",
     ),
 ]
-SplitHyphens = Annotated[bool, typer.Option("--split-hyphens", help="multi-bleu: a-b is a ##AT##-##AT## b.")]
-Paired = Annotated[str | None, typer.Option(help="Test differences: bootstrap or randomization.")]
+SplitHyphens = Annotated[bool, typer.Option("--split-hyphens", help="multi-bleu: split words at hyphens.")]
+Paired = Annotated[str | None, typer.Option(help="Significance test: bootstrap or randomization.")]
 Baseline = Annotated[str | None, typer.Option(help="HYP or MODEL to compare with. Default: the first.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="File for the translation of the model.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="File for the model's translations.")]
 
 
 @with_settings("beam", "length_penalty")
@@ -191,23 +193,28 @@ Systems = Annotated[
     list[str],
     typer.Argument(
         metavar="SYSTEM [BASELINE] [KEY=VALUE]...",
-        help="To evaluate, and to compare with: a model; a folder of DIRECTION.hyp; or a pattern "
-        "with {direction} of models or files. KEY=VALUE: decoding settings.",
+        help="Each is a model, a folder of DIRECTION.hyp, or a pattern of models or files with "
+        "{direction}. KEY=VALUE: decoding settings.",
     ),
 ]
 TestPlace = Annotated[
     str | None,
     typer.Option(
         metavar="PLACE",
-        help="Test sets: a prefix (PREFIX.en, PREFIX.de; {pair} in it stands for de-en), or the folder of "
+        help="Test sets: a prefix (PREFIX.en, PREFIX.de; {pair} stands for de-en), or the folder of "
         "OPUS-100. Default: data.test of the run.",
     ),
 ]
 Directions = Annotated[str | None, typer.Option(metavar="en-de,de-en", help="Default: all of SYSTEM.")]
-ZeroShot = Annotated[bool, typer.Option("--zero-shot", help="Also directions that it was not trained on.")]
-Centre = Annotated[str, typer.Option(help="The language from and to which directions are averaged apart.")]
-Groups = Annotated[list[str] | None, typer.Option("--group", metavar="NAME=de,fr", help="Averaged, too.")]
-PairedOrNot = Annotated[str, typer.Option(help="Against the baseline: bootstrap, randomization or none.")]
+ZeroShot = Annotated[bool, typer.Option("--zero-shot", help="Add directions that were not trained.")]
+Centre = Annotated[str, typer.Option(help="Central language: averages out of, into, without it.")]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--group", metavar="NAME=de,fr", help="Average over the directions of these languages; repeatable."
+    ),
+]
+PairedOrNot = Annotated[str, typer.Option(help="Significance test: bootstrap, randomization or none.")]
 OutputFolder = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the translations.")]
 
 
@@ -233,7 +240,7 @@ def evaluate_directions(
     seen: opt.Seen = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Score all directions of a model of many languages: each, on average, by group, against a baseline.
+    """Evaluate all directions of a multilingual model: each, on average, by group, against a baseline.
 
     deepwire evaluate-directions runs/six --test multi30k/test_2016_flickr
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from deepwire.checkpoint.store import LoadedModel
     from deepwire.convert.export_format import ExportFormat
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="A run, RUN@avg5, or a model directory.")]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory, RUN@avg5 or model folder.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the exported model.")]
 Format = Annotated[
     str,
@@ -26,30 +26,30 @@ Format = Annotated[
         "--format",
         "--to",
         metavar="ctranslate2|onnx|torch_export|huggingface|huggingface-code|argos|marian",
-        help="Program to write for. Default: ctranslate2.",
+        help="Format to write.",
     ),
 ]
 Quantization = Annotated[
     str | None,
     typer.Option(
         metavar="float32|int8|float16|bfloat16|int16",
-        help="Format of the weights, the last three in CTranslate2 alone. Default: float32.",
+        help="Number format of the weights; the last three for CTranslate2 only. Default: float32.",
     ),
 ]
-Int8 = Annotated[bool, typer.Option("--int8", help="--quantization int8.")]
-Text = Annotated[Path | None, typer.Option(help="Source text to compare translations on; also .gz/.zst/.xz.")]
-Reference = Annotated[Path | None, typer.Option(help="Its translation, to compare BLEU too.")]
-Into = Annotated[str, typer.Option(help="Language of the reference, of a model of several directions.")]
-Lines = Annotated[int | None, typer.Option(min=1, help="Compare on so many lines of the text; default 200.")]
+Int8 = Annotated[bool, typer.Option("--int8", help="Short for --quantization int8.")]
+Text = Annotated[Path | None, typer.Option(help="Source text to compare translations on, also compressed.")]
+Reference = Annotated[Path | None, typer.Option(help="Reference of --text, to compare BLEU too.")]
+Into = Annotated[str, typer.Option(help="Language of --reference, of a model with several.")]
+Lines = Annotated[int | None, typer.Option(min=1, help="Lines of --text to compare. Default: 200.")]
 Unchecked = Annotated[bool, typer.Option("--unchecked", help="Do not compare translations.")]
-FromName = Annotated[str, typer.Option(help="Argos: what the source language is called, German.")]
-ToName = Annotated[str, typer.Option(help="Argos: what the target language is called, English.")]
+FromName = Annotated[str, typer.Option(help="Argos: name of the source language, such as German.")]
+ToName = Annotated[str, typer.Option(help="Argos: name of the target language, such as English.")]
 MostDifferent = Annotated[
     float | None,
     typer.Option(
         min=0,
-        help="Fail where log-probabilities of subwords differ by more than this on average, and look at "
-        "nothing else; default 0.001 nats, 0.1 with quantized weights.",
+        help="Allowed mean difference of a subword's log-probability, as the only test. Default: 0.001 "
+        "nats, 0.1 with quantized weights.",
     ),
 ]
 
@@ -73,10 +73,10 @@ def export(
     to_name: ToName = "",
     quiet: Quiet = False,
 ) -> None:
-    """Write a model for another program, and see that it translates the same there.
+    """Convert a model for another program, and check that it translates alike there.
 
-    The first lines of --text are translated and scored by both programs; what was found stands in
-    parity.json. A model that differs too much is left as OUTPUT.rejected, with exit code 1.
+    Both programs translate and score the first lines of --text; parity.json has the result. A
+    model that differs too much is left as OUTPUT.rejected, with exit code 1.
 
     Examples: deepwire export runs/demo -o demo-ct2 --text test.de --reference test.en;
     deepwire export runs/demo@avg2 -o demo-onnx --format onnx --int8 --text test.de

@@ -22,10 +22,11 @@ Train = Annotated[
     ),
 ]
 Valid = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="To validate on. Default: up to 500 pairs of --train.")
+    str | None,
+    typer.Option(metavar="TEXT", help="Validation text. Default: up to 500 pairs held out of --train."),
 ]
 OldValid = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="Of what the model could do before, watched as well.")
+    str | None, typer.Option(metavar="TEXT", help="Validation text of the old domain, to measure forgetting.")
 ]
 
 
@@ -40,9 +41,10 @@ def finetune(
     dry_run: DryRunOption = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model further on text of your own, and compare before and after; the same command continues.
+    """Fine-tune a model on your own text, and compare it before and after.
 
-    The vocabulary is kept. The run file is RUN/config.yaml, with which `deepwire train` goes on.
+    The vocabulary is kept. The same command continues an interrupted run; so does
+    `deepwire train RUN/config.yaml`.
 
     deepwire finetune opus --train corpus/train --valid corpus/valid --old-valid news/valid
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MaxLength = Annotated[
     int | None,
-    typer.Option(min=1, max=100_000, help="Most subwords behind a prompt. Default: the model's, or 50."),
+    typer.Option(min=1, max=100_000, help="Maximum number of new subwords. Default: the model's, or 50."),
 ]
 Beam = Annotated[int | None, typer.Option(min=1, help="Hypotheses per prompt. Default: 1, greedy search.")]
 
@@ -45,9 +45,9 @@ def generate(
     threads: opt.Threads = None,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Continue prompts with a language model: each line in begins a text, which comes out.
+    """Continue prompts with a language model: one prompt a line.
 
-    An empty line lets the model begin. Texts of several lines are followed by an empty line.
+    An empty line is an empty prompt. A text of several lines is followed by an empty line.
 
     echo 'To open a file' | deepwire generate runs/language-model --sample --top-p 0.9
     """

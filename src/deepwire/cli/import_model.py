@@ -22,27 +22,29 @@ if TYPE_CHECKING:
     from deepwire.runfile import LoadedRunFile, RunFile
 
 FamilyName = Annotated[
-    str, typer.Argument(metavar="fairseq|neutron|huggingface|marian", help="What made it.")
+    str, typer.Argument(metavar="fairseq|neutron|huggingface|marian", help="Toolkit that wrote it.")
 ]
 Checkpoint = Annotated[
     Path,
     typer.Argument(
-        metavar="CHECKPOINT", help="A .safetensors or .pt file, a folder of transformers or Marian."
+        metavar="CHECKPOINT", help="A .safetensors or .pt file, or a folder (transformers, Marian)."
     ),
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="What it does not tell, or changes: model.heads=8."),
+    typer.Argument(metavar="[KEY=VALUE]...", help="Settings that the checkpoint lacks: model.heads=8."),
 ]
-Vocabulary = Annotated[Path | None, typer.Option(help="Its dictionary, or the folder with one a language.")]
-TargetVocabulary = Annotated[Path | None, typer.Option(help="Dictionary of the target, where it is another.")]
-Run = Annotated[str | None, typer.Option(metavar="RUNFILE|RECIPE", help="Take the architecture from here.")]
-Codes = Annotated[Path | None, typer.Option(help="Merges of subword-nmt; without them text comes segmented.")]
-TargetCodes = Annotated[Path | None, typer.Option(help="Merges of the target side, where they differ.")]
+Vocabulary = Annotated[Path | None, typer.Option(help="Dictionary, or a folder with one a language.")]
+TargetVocabulary = Annotated[Path | None, typer.Option(help="Target dictionary, if it is another file.")]
+Run = Annotated[
+    str | None, typer.Option(metavar="RUNFILE|RECIPE", help="Architecture, instead of the checkpoint's.")
+]
+Codes = Annotated[Path | None, typer.Option(help="BPE merges (subword-nmt). Without: segmented input.")]
+TargetCodes = Annotated[Path | None, typer.Option(help="BPE merges of the target side, if they differ.")]
 LanguageNames = Annotated[
     str | None,
     typer.Option(
-        "--languages", metavar="de,fr,...", help="Of MuLang and GTrans ls:sparse, in their order there."
+        "--languages", metavar="de,fr,...", help="Languages of MuLang and GTrans ls:sparse, by number."
     ),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the new model.")]
@@ -64,7 +66,7 @@ def import_model(
     languages: LanguageNames = None,
     quiet: Quiet = False,
 ) -> None:
-    """Make a model of a checkpoint of fairseq, Neutron, transformers or Marian; no code of it is run.
+    """Convert a checkpoint of fairseq, Neutron, transformers or Marian. Code in it is never run.
 
     deepwire import fairseq checkpoint_best.pt --vocabulary data-bin --codes bpe.codes --output wmt-en-de
 

@@ -47,12 +47,10 @@ def inspect(
     as_json: Json = False,
     vocabulary_size: Annotated[
         int | None,
-        typer.Option(
-            min=5, max=2**31 - 1, help="Entries of each side's vocabulary, where none is prepared yet."
-        ),
+        typer.Option(min=5, max=2**31 - 1, help="Vocabulary size of each side, if none is prepared yet."),
     ] = None,
 ) -> None:
-    """Parameters in total and per part, and the settings of the architecture.
+    """Count parameters, in total and per part, and show the settings of the architecture.
 
     Examples: deepwire inspect multi30k/depth-lstm-tiny model.d_model=256; deepwire inspect runs/demo --json
     """

@@ -44,23 +44,32 @@ def limit_openmp_spinning() -> None:
 
 
 COMMANDS = {
-    "data": ("data:app", "Check parallel text; download files and check their digests."),
-    "prepare": ("prepare:prepare", "Filter and segment the text of a run file once, for training."),
+    "data": ("data:app", "Check parallel text; download files and verify their digests."),
+    "prepare": (
+        "prepare:prepare",
+        "Filter the text of a run file, learn its vocabulary, cut it into subwords.",
+    ),
     "train": ("train:train", "Train a model; the same command continues an interrupted run."),
-    "finetune": ("finetune:finetune", "Train a model further on text of your own; compare before and after."),
+    "finetune": ("finetune:finetune", "Fine-tune a model on your own text; compare before and after."),
     "translate": ("translate:translate", "Translate text with a model, line by line."),
     "translate-file": (
         "translate_file:translate_file",
         "Translate a document: text, Markdown, HTML, subtitles, .po, XLIFF, .docx, .odt, JSON.",
     ),
     "generate": ("generate:generate", "Continue prompts with a language model."),
-    "serve": ("serve:serve", "Translate for many clients over HTTP; with a web page."),
-    "score": ("score:score", "Log-probabilities of given translations."),
-    "perplexity": ("score:perplexity", "Perplexity of text with a language model: per token, word, byte."),
-    "evaluate": ("evaluate:evaluate", "BLEU, chrF, TER and significance, of files or of models."),
+    "serve": ("serve:serve", "Serve a model over HTTP: a web page and a JSON API."),
+    "score": ("score:score", "Print the log-probabilities of given translations."),
+    "perplexity": (
+        "score:perplexity",
+        "Print the perplexity of text under a language model: per token, word, byte.",
+    ),
+    "evaluate": (
+        "evaluate:evaluate",
+        "Score translations or models with BLEU, chrF and TER; test differences.",
+    ),
     "evaluate-directions": (
         "evaluate:evaluate_directions",
-        "The table of a model of many languages: every direction, averages, groups, win ratio.",
+        "Evaluate a multilingual model: each direction, averages, groups, win ratio.",
     ),
     "distill": ("synthesize:distill", "Translate training text with a teacher model, for a student."),
     "back-translate": (
@@ -69,24 +78,27 @@ COMMANDS = {
     ),
     "shortlist": (
         "shortlist:shortlist",
-        "Learn which target subwords a text may need, for faster translation.",
+        "Learn a lexical shortlist of target subwords, for faster decoding.",
     ),
     "average": ("average:average", "Average the last checkpoints of a run into one model."),
     "import": (
         "import_model:import_model",
-        "Make a model of a checkpoint of fairseq, Neutron, transformers or Marian.",
+        "Convert a checkpoint of fairseq, Neutron, transformers or Marian.",
     ),
-    "export": ("export:export", "Write a model for another program, checked against ours."),
-    "doctor": ("doctor:doctor", "Is a run normal? What is odd in it, and what to try."),
-    "inspect": ("inspect:inspect", "Parameters and settings of a run file, recipe or model."),
-    "models": ("models:app", "List, get and offer trained models."),
-    "schema": ("schema:schema", "JSON Schema of the run file, for editors and other programs."),
-    "study": ("study:study", "Train systems by a plan with several seeds; one page of tested results."),
+    "export": ("export:export", "Convert a model for another program; check that it translates alike there."),
+    "doctor": (
+        "doctor:doctor",
+        "Diagnose a run: what is odd in its text, settings and curves, and what to try.",
+    ),
+    "inspect": ("inspect:inspect", "Count parameters and show settings of a run file, recipe or model."),
+    "models": ("models:app", "List and download trained models; add one to a registry."),
+    "schema": ("schema:schema", "Print the JSON Schema of the run file, for editors and other programs."),
+    "study": ("study:study", "Train systems with several seeds by a plan; report tested differences."),
     "analyze": (
         "analyze:app",
-        "What a model does inside: weights, gates, gradients, depth, alignment; comparison, speed, reports.",
+        "Look inside a model: weights, gates, gradients, depth, alignment; compare runs; measure speed.",
     ),
-    "recipes": ("recipes:app", "List the recipes shipped with deepwire, or show one."),
+    "recipes": ("recipes:app", "List the recipes (run files shipped with deepwire); show or check one."),
 }
 """By name: where its function (or group of commands) is in `deepwire.cli`, and its line of help."""
 
@@ -213,12 +225,17 @@ def _print_version(wanted: bool) -> None:
 
 Version = Annotated[
     bool,
-    typer.Option("--version", callback=_print_version, is_eager=True, help="Print versions, torch's too."),
+    typer.Option(
+        "--version",
+        callback=_print_version,
+        is_eager=True,
+        help="Print the versions of deepwire, torch and Python.",
+    ),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")]
 PluginNames = Annotated[
     list[str] | None,
-    typer.Option("--plugin", metavar="PACKAGE", help="Import a package of choices; repeatable."),
+    typer.Option("--plugin", metavar="PACKAGE", help="Import a package with parts of your own; repeatable."),
 ]
 
 

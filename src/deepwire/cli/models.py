@@ -19,7 +19,7 @@ from deepwire.io.regular_files import read_json
 if TYPE_CHECKING:
     from deepwire.checkpoint.model_registry import RegisteredModel, RegisteredScore, Shelf
 
-app = typer.Typer(help="List, get and offer trained models.", no_args_is_help=True)
+app = typer.Typer(help="List and download trained models; add one to a registry.", no_args_is_help=True)
 
 # Where models come from when no --registry says it.
 _VARIABLE = "DEEPWIRE_MODELS"
@@ -36,7 +36,7 @@ RegistryPlace = Annotated[
 
 @app.command("list")
 def list_models(registry: RegistryPlace = None, as_json: Json = False) -> None:
-    """Show the models of a registry: directions, size, licence, and scores with their signatures.
+    """List the models of a registry: directions, size, licence, and scores with their signatures.
 
     Example: deepwire models list --registry https://host/models
     """
@@ -58,7 +58,7 @@ def get(
         Path | None, typer.Option("--to", metavar="FOLDER", help="New folder. Default: models/NAME.")
     ] = None,
 ) -> None:
-    """Get a model into a new folder. The digest of every file is checked.
+    """Download a model into a new folder, and verify the digest of every file.
 
     The same command continues an interrupted download.
 
@@ -76,20 +76,18 @@ def get(
 def add(
     model: Model,
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder of the registry; made if missing.")
+        Path, typer.Argument(metavar="FOLDER", help="Folder of the registry; created if missing.")
     ],
     name: Annotated[str, typer.Option("--name", help="Name in the registry, such as multi30k-de-en.")],
-    licence: Annotated[str, typer.Option("--licence", help="SPDX name, or words.")],
-    description: Annotated[str, typer.Option("--description", help="One line.")] = "",
+    licence: Annotated[str, typer.Option("--licence", help="Licence: SPDX identifier or text.")],
+    description: Annotated[str, typer.Option("--description", help="One line about the model.")] = "",
     scores: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--scores", metavar="FILE", help="What `deepwire evaluate --json` printed; may be repeated."
-        ),
+        typer.Option("--scores", metavar="FILE", help="Output of `deepwire evaluate --json`; repeatable."),
     ] = None,
     test: Annotated[str, typer.Option("--test", help="Name of the test set of the scores.")] = "test",
 ) -> None:
-    """Copy a model into a folder and enter it in its models.json. Any web server can then offer the folder.
+    """Copy a model into a registry: a folder with models.json, which any web server can offer.
 
     Example: deepwire models add runs/demo@avg2 shelf --name multi30k-de-en --licence CC-BY-NC-4.0
     """

@@ -22,36 +22,42 @@ Models = Annotated[
     list[str],
     typer.Argument(
         metavar="MODEL... [KEY=VALUE]...",
-        help="Run directory (its best checkpoint), RUN@avg5 or model; several = an ensemble. KEY=VALUE: any "
-        "setting of a run file's decoding section, such as no_repeat_ngram=3 or sampling.top_k=10.",
+        help="Run directory (its best checkpoint), RUN@last, RUN@avg5 or model folder; several make an "
+        "ensemble. KEY=VALUE: any setting of the section decoding, such as no_repeat_ngram=3.",
     ),
 ]
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory, RUN@last, RUN@avg5 or model.")]
+Model = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="Run directory, RUN@last, RUN@avg5 (mean of 5) or model."),
+]
 RunFileName = Annotated[str, typer.Argument(metavar="RUN.yaml", help="Run file, or the name of a recipe.")]
 Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes: training.max_updates=5k.")
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, such as training.max_updates=5k."),
 ]
 Input = Annotated[
-    Path, typer.Option("--input", "-i", help="Text, line by line; - is stdin; also compressed.")
+    Path, typer.Option("--input", "-i", help="Text file, read line by line, also compressed; - is stdin.")
 ]
-Output = Annotated[Path, typer.Option("--output", "-o", help="File for the answers; - is stdout.")]
-Json = Annotated[bool, typer.Option("--json", help="Write JSON: one object a line.")]
-Terms = Annotated[Path | None, typer.Option(metavar="FILE", help="Terms to use: SOURCE<tab>TARGET a line.")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="Output file; - is stdout.")]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line.")]
+Terms = Annotated[Path | None, typer.Option(metavar="FILE", help="Terminology: SOURCE<tab>TARGET a line.")]
 Precision = Annotated[
     str,
     typer.Option(
         metavar="auto|fp32|bf16|fp16|int8",
-        help="fp16 or int8: weights of so many bits (CPU); auto: the fast one here, never int8.",
+        help="Precision. fp16, int8: of the weights only, on CPUs. auto: the fastest here, never int8.",
     ),
 ]
-Shortlist = Annotated[bool, typer.Option("--shortlist", help="Only likely subwords: `deepwire shortlist`.")]
-ShortlistFrom = Annotated[Path | None, typer.Option(metavar="FOLDER", help="The same, from elsewhere.")]
-Seen = Annotated[bool, typer.Option("--seen", help="Only subwords of the language: shortlist --seen.")]
+Shortlist = Annotated[bool, typer.Option("--shortlist", help="Use the shortlist of `deepwire shortlist`.")]
+ShortlistFrom = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder of another shortlist.")]
+Seen = Annotated[bool, typer.Option("--seen", help="Use the subwords of `deepwire shortlist --seen`.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, or auto: a GPU if there is one.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=4096, help="CPU threads. Default: all.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]
-To = Annotated[str | None, typer.Option(metavar="LANGUAGE", help="Language to translate into, of several.")]
-From = Annotated[str | None, typer.Option("--from", metavar="LANGUAGE", help="Language of the text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary on stderr.")]
+To = Annotated[str | None, typer.Option(metavar="LANGUAGE", help="Target language (multilingual models).")]
+From = Annotated[
+    str | None, typer.Option("--from", metavar="LANGUAGE", help="Source language (multilingual models).")
+]
 
 
 def _direction(text: str) -> Direction:
@@ -61,12 +67,13 @@ def _direction(text: str) -> Direction:
 
 
 DirectionName = Annotated[
-    Any, typer.Option("--direction", metavar="en-de", parser=_direction, help="Which of several directions.")
+    Any,
+    typer.Option("--direction", metavar="en-de", parser=_direction, help="Direction (multilingual models)."),
 ]
 TestSet = Annotated[
     str | None,
     typer.Option(
-        metavar="wmt24", help="A test set of sacrebleu by name; it is downloaded where it is missing."
+        metavar="wmt24", help="Name of a test set of sacrebleu, which is downloaded if it is missing."
     ),
 ]
 Metrics = Annotated[
@@ -74,7 +81,7 @@ Metrics = Annotated[
     typer.Option(
         "--metric",
         metavar="bleu|chrf|chrf++|ter|multi-bleu|spbleu",
-        help="Repeatable. Default: bleu; of many directions bleu and chrf.",
+        help="Metric; repeatable. Default: bleu; of many directions bleu and chrf.",
     ),
 ]
 Tokenize = Annotated[
@@ -82,11 +89,13 @@ Tokenize = Annotated[
     typer.Option(
         metavar="13a|ja=char,...",
         help="BLEU's tokenizer, for all or by language: 13a, intl, zh, ja-mecab, ko-mecab, flores200, char, "
-        "none. Default: that of the language.",
+        "none. Default: that of the target language.",
     ),
 ]
 Lowercase = Annotated[bool, typer.Option("--lowercase", help="Ignore case (TER always does).")]
-TestSamples = Annotated[int | None, typer.Option(min=1, help="Resamples (1000) or shuffles (10000).")]
+TestSamples = Annotated[
+    int | None, typer.Option(min=1, help="Bootstrap resamples (1000) or shuffles (10000).")
+]
 TestSeed = Annotated[int | None, typer.Option(min=0, help="Seed of the test. Default: sacrebleu's, 12345.")]
 
 

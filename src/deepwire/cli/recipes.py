@@ -40,7 +40,7 @@ def show(
         str, typer.Argument(metavar="RECIPE", help="A recipe, such as multi30k/transformer-tiny.")
     ],
     resolved: Annotated[
-        bool, typer.Option("--resolved", help="Every setting, with defaults and what it extends.")
+        bool, typer.Option("--resolved", help="Every setting, also defaults and inherited ones.")
     ] = False,
 ) -> None:
     """Print the YAML of a recipe."""
@@ -60,12 +60,12 @@ def check(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RECIPE]...", help="Recipes, or folders such as papers/dlcl-2019; all if none."
+            metavar="[RECIPE]...", help="Recipes, or folders such as papers/dlcl-2019. Default: all."
         ),
     ] = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Count the parameters of recipes and compare them with the printed numbers.
+    """Count the parameters of recipes and compare them with the numbers in the papers.
 
     A count fits if it rounds to the printed digits. Where a printed number is known not to follow from the
     model, the reason is shown. Exit code 1 if any other count does not fit.

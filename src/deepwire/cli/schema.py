@@ -12,13 +12,13 @@ import typer
 def schema(
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write there instead of to standard output."),
+        typer.Option("--output", "-o", metavar="FILE", help="Output file. Default: stdout."),
     ] = None,
 ) -> None:
     """Print the JSON Schema of the run file: every key with its description, type and default.
 
-    Editors that know JSON Schema then complete and check run files. Choices of other packages are in it
-    where --plugin names their package.
+    Editors that know JSON Schema then complete and check run files. With --plugin PACKAGE, the parts
+    of that package are included.
 
     Example: deepwire schema --output run.schema.json
     """

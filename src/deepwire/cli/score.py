@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from deepwire.decoding.language_model import TextScore
 
 Source = Annotated[Path, typer.Option("--source", "-s", help="Source text; - is stdin.")]
-Target = Annotated[Path, typer.Option("--target", "-t", help="Its translation, line by line; - is stdin.")]
-PerToken = Annotated[bool, typer.Option("--per-token", help="Also log-probabilities of subwords and EOS.")]
-Normalize = Annotated[bool, typer.Option("--normalize", help="Divide by the number of subwords and EOS.")]
+Target = Annotated[Path, typer.Option("--target", "-t", help="Target text, line by line; - is stdin.")]
+PerToken = Annotated[bool, typer.Option("--per-token", help="Add that of each subword and EOS.")]
+Normalize = Annotated[bool, typer.Option("--normalize", help="Divide by the number of subwords, with EOS.")]
 
 
 @with_settings()
@@ -43,9 +43,9 @@ def score(
     threads: opt.Threads = None,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Print, for each pair of lines, the natural log-probability that the model gives to the target.
+    """Print the log-probability (in nats) of each target line, given its source line.
 
-    The sum over the subwords and EOS; 0 for a pair with an empty side, with a warning (a flag in JSON).
+    It is the sum over the subwords and EOS. A pair with an empty side gets 0 and a warning (in JSON a flag).
 
     deepwire score runs/demo --source test.de --target test.en
     """
@@ -63,8 +63,8 @@ def score(
     write_answers(lines, translator.score(lines, to=to), form, output, flush=False, quiet=quiet)
 
 
-Context = Annotated[int | None, typer.Option(min=1, help="Most tokens read at once. Default: as trained.")]
-Stride = Annotated[int | None, typer.Option(min=1, help="Steps of windows over long text (context / 2).")]
+Context = Annotated[int | None, typer.Option(min=1, help="Context length in tokens. Default: as trained.")]
+Stride = Annotated[int | None, typer.Option(min=1, help="Stride of context windows (context / 2).")]
 
 
 @with_settings()
@@ -81,7 +81,7 @@ def perplexity(
     device: opt.Device = "auto",
     threads: opt.Threads = None,
 ) -> None:
-    """Print the perplexity of a text with a language model: per token, per word and per byte.
+    """Print the perplexity of a text under a language model: per token, per word and per byte.
 
     Tokens are subwords, line breaks and ends of documents; bytes are those of the text, with one for each
     line end. Each document is scored on its own.

@@ -27,34 +27,36 @@ if TYPE_CHECKING:
     from deepwire.serve.server import RequestMiddleware
     from deepwire.serve.service import Service
 
-Host = Annotated[str, typer.Option(help="Address to listen at; others than this machine's own need a token.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 = any that is free.")]
+Host = Annotated[str, typer.Option(help="Address to listen on; one that others can reach needs a token.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 = any free one.")]
 TokenFile = Annotated[
-    Path | None, typer.Option(help="File with the Bearer TOKEN or api_key of clients; several: one a line.")
+    Path | None, typer.Option(help="File with the clients' tokens (Bearer or api_key), one a line.")
 ]
 HostName = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Name, besides localhost, that clients may call it by; repeatable."),
+    typer.Option(metavar="NAME", help="Host name to accept, besides localhost; repeatable."),
 ]
-Insecure = Annotated[bool, typer.Option("--insecure", help="Serve other machines without a token.")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Require no token, not even of other machines.")]
 Limit = Annotated[
     list[str] | None,
     typer.Option(
         "--limit",
         metavar="NAME=NUMBER",
-        help="Such as texts=32, characters=2000, request_seconds=20; repeatable.",
+        help="Limit of requests: texts=32, characters=2000, request_seconds=20; repeatable.",
     ),
 ]
 Api = Annotated[
     Literal["deepwire", "libretranslate"],
-    typer.Option("--api", help="deepwire's own, or LibreTranslate's (ours is then under /deepwire)."),
+    typer.Option("--api", help="Interface; with libretranslate, deepwire's is under /deepwire."),
 ]
-NoFiles = Annotated[bool, typer.Option("--no-files", help="Translate no documents.")]
+NoFiles = Annotated[bool, typer.Option("--no-files", help="Refuse documents.")]
 Cors = Annotated[
     list[str] | None,
-    typer.Option(metavar="ORIGIN", help="Pages of https://example.org may use it; * = all; repeatable."),
+    typer.Option(
+        metavar="ORIGIN", help="Admit web pages of this origin (https://example.org; * = all); repeatable."
+    ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No line for each request on stderr.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Log only failed requests on stderr.")]
 
 _NEEDED = ("starlette", "uvicorn", "prometheus_client", "python_multipart", "sentencex")
 
@@ -79,7 +81,10 @@ def serve(
     threads: opt.Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """Translate for many clients over HTTP: a page at /, JSON at /translate; SIGTERM ends it in good order.
+    """Serve a model over HTTP: a web page at /, JSON at /translate.
+
+    Models of different directions are served together. SIGTERM shuts the server down when all requests are
+    answered.
 
     deepwire serve runs/demo
 

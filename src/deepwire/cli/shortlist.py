@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from deepwire.data.batches.token_store import TokenStore
     from deepwire.data.vocabulary import Vocabularies
 
-Source = Annotated[Path | None, typer.Option("--source", "-s", help="Text. Default: that of the run.")]
-Target = Annotated[Path | None, typer.Option("--target", "-t", help="Its translation, line by line.")]
+Source = Annotated[Path | None, typer.Option("--source", "-s", help="Source text. Default: that of the run.")]
+Target = Annotated[Path | None, typer.Option("--target", "-t", help="Target text, line by line.")]
 To = Annotated[str | None, typer.Option(metavar="LANGUAGE", help="Target language. Default: each of them.")]
-Best = Annotated[int, typer.Option(min=1, help="Most target subwords of a source subword.")]
-First = Annotated[int, typer.Option(min=0, help="Frequent target subwords to have always.")]
-Seen = Annotated[bool, typer.Option("--seen", help="Store all subwords of the text, for translate --seen.")]
+Best = Annotated[int, typer.Option(min=1, help="Maximum of target subwords for a source subword.")]
+First = Annotated[int, typer.Option(min=0, help="Frequent target subwords to include always.")]
+Seen = Annotated[bool, typer.Option("--seen", help="List all subwords of the target text.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder. Default: in the run or model.")]
 
 
@@ -43,7 +43,7 @@ def shortlist(
 ) -> None:
     """Learn a lexical shortlist, for `deepwire translate MODEL --shortlist`.
 
-    It is learned from the training text of the run (IBM model 1 over subwords), and lies in the run
+    It is learned from the training text of the run (IBM model 1 over subwords), and kept in the run
     directory, for all its checkpoints. A model directory elsewhere needs --source and --target.
 
     deepwire shortlist runs/demo

@@ -20,24 +20,20 @@ if TYPE_CHECKING:
 Plans = Annotated[
     list[str],
     typer.Argument(
-        metavar="PLAN.yaml... [KEY=VALUE]...", help="Plans, and changes such as seeds=[1] or text=FOLDER."
+        metavar="PLAN.yaml... [KEY=VALUE]...", help="Plans, and changes of them: seeds=[1], text=FOLDER."
     ),
 ]
-Folder = Annotated[Path, typer.Option(help="Where runs and pages are kept; the same goes on.")]
-Results = Annotated[Path | None, typer.Option(help="Where small results are kept. Default: FOLDER/results.")]
+Folder = Annotated[Path, typer.Option(help="Folder for runs and report; the same folder continues.")]
+Results = Annotated[Path | None, typer.Option(help="Folder for results as JSON. Default: FOLDER/results.")]
 Only = Annotated[list[str] | None, typer.Option("--only", help="Train only this system; repeatable.")]
 Direction = Annotated[list[str] | None, typer.Option(help="Train only in this direction; repeatable.")]
 Jobs = Annotated[
     int,
-    typer.Option(
-        "--jobs", "-j", min=1, help="Runs at a time: as many as cores, where each has training.threads=1."
-    ),
+    typer.Option("--jobs", "-j", min=1, help="Runs at a time; with training.threads=1, as many as cores."),
 ]
-Retry = Annotated[bool, typer.Option("--retry", help="Try runs that failed before once more.")]
-ReportOnly = Annotated[
-    bool, typer.Option("--report-only", help="Train nothing; write the page of what is there.")
-]
-Markdown = Annotated[Path | None, typer.Option(help="Also write the page there, with figures as SVG.")]
+Retry = Annotated[bool, typer.Option("--retry", help="Train failed runs again.")]
+ReportOnly = Annotated[bool, typer.Option("--report-only", help="Train nothing; report what is there.")]
+Markdown = Annotated[Path | None, typer.Option(help="Also write the report here, with figures as SVG.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the tables at the end.")]
 
 
@@ -53,11 +49,11 @@ def study(
     markdown: Markdown = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train systems by plans, with several seeds, and test their differences; one page of all findings.
+    """Train systems with several seeds by plans, test their differences, and write a report.
 
-    Whatever is done is kept: after an interruption, also by kill -9, the same command goes on. A run that
-    fails is shown as failed, and the others follow. Writes study.md, study.json and study.html (the last with
-    matplotlib) into the folder.
+    After an interruption, also by kill -9, the same command continues. A run that fails is reported as
+    failed, and the others follow. Writes study.md, study.json and, with matplotlib, study.html into the
+    folder.
 
     deepwire study examples/studies/multi30k.yaml --folder runs/results --jobs 2
 

@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from deepwire.decoding.resumable_parts import SyntheticCorpus
     from deepwire.distributed.process_group import ProcessGroup
 
-SourceText = Annotated[Path, typer.Option("--source", "--input", "-i", help="Source of the training text.")]
-MonolingualText = Annotated[Path, typer.Option("--input", "-i", help="Text in the language MODEL reads.")]
+SourceText = Annotated[Path, typer.Option("--source", "--input", "-i", help="Source side of training text.")]
+MonolingualText = Annotated[Path, typer.Option("--input", "-i", help="Text in MODEL's source language.")]
 OutputPrefix = Annotated[
     Path,
     typer.Option(
         "--output",
         "-o",
         metavar="PREFIX[.gz]",
-        help="Prefix of both files, for data.train; .gz, .zst or .xz.",
+        help="Prefix of the two files, for data.train; with .gz, .zst or .xz compressed.",
     ),
 ]
-Tag = Annotated[str, typer.Option(help="A word in front of each translation, such as <BT>.")]
+Tag = Annotated[str, typer.Option(help="Tag in front of each translation, such as <BT>.")]
 
 
 @with_settings("beam", "length_penalty")
@@ -58,7 +58,7 @@ def distill(
     """Translate training text with a teacher, for a student (sequence-level knowledge distillation).
 
     Writes PREFIX.de (the text), PREFIX.en (the translations) and PREFIX.json (how they were made). The same
-    command goes on where it was interrupted; window=10k sets how many lines make a part that stays done.
+    command continues; lines are finished in parts of window=10k.
 
     deepwire distill runs/teacher@avg5 --source train.de.gz --output distilled.gz
 
@@ -94,9 +94,8 @@ def back_translate(
 ) -> None:
     """Translate monolingual target text back into the source language, as additional training text.
 
-    MODEL translates the other way round: English to German to make text for German to English. Writes
-    PREFIX.en (the text), PREFIX.de (the translations) and PREFIX.json (how they were made). The same command
-    goes on where it was interrupted.
+    To train German to English, MODEL translates English to German. Writes PREFIX.en (the text), PREFIX.de
+    (the translations) and PREFIX.json (how they were made). The same command continues.
 
     deepwire back-translate runs/en-de --input mono.en.gz --output back.gz --sample --tag "<BT>"
     """

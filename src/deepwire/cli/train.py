@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from deepwire.runfile import LoadedRunFile
     from deepwire.training.session import Callback
 
-Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew; a run that is there becomes RUN.1.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors; RUN/log.txt has it all.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew; an existing run is renamed RUN.1.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors; RUN/log.txt has the rest.")]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="A few updates, for memory, tokens/s, padding and expected time.")
+    bool, typer.Option("--dry-run", help="Make a few updates; report memory, tokens/s, padding, time.")
 ]
 LogCommandOption = Annotated[
     str | None,
-    typer.Option("--log-command", metavar="COMMAND", help="Program that gets each record on stdin, as JSON."),
+    typer.Option(
+        "--log-command", metavar="COMMAND", help="Program that reads each log record on stdin, as JSON."
+    ),
 ]
 
 
@@ -43,7 +45,7 @@ def train(
     quiet: Quiet = False,
     log_command: LogCommandOption = None,
 ) -> None:
-    """Train a model; text is prepared first where needed, and an interrupted run is continued.
+    """Train a model: prepare the text if needed, and continue the run if it was interrupted.
 
     Examples: deepwire train run.yaml; deepwire train run.yaml training.max_updates=40k model.d_model=512;
     deepwire train run.yaml --dry-run; torchrun --nproc-per-node 4 -m deepwire train run.yaml

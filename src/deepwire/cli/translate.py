@@ -20,14 +20,17 @@ from deepwire.io.output import check_output
 if TYPE_CHECKING:
     from deepwire.decoding.translation_io import Request
 
-Prefix = Annotated[Path | None, typer.Option(help="Beginnings of the translations, line by line.")]
+Prefix = Annotated[Path | None, typer.Option(help="Forced prefixes of the translations, line by line.")]
 JsonInput = Annotated[bool, typer.Option("--json-input", help='Read {"text": ..., "prefix": ..., "to": ...}')]
 LanguageColumn = Annotated[
-    int | None, typer.Option(min=1, max=2, help="Lines are LANGUAGE<tab>TEXT (1) or the reverse (2).")
+    int | None,
+    typer.Option(
+        min=1, max=2, help="Target language of each line: LANGUAGE<tab>TEXT (1) or TEXT<tab>LANGUAGE (2)."
+    ),
 ]
-Alignment = Annotated[bool, typer.Option("--alignment", help="Also alignments: `A dog. ||| 0-0 1-1 2-2`.")]
-Scores = Annotated[bool, typer.Option("--scores", help="Write score, tab, translation.")]
-Stream = Annotated[bool, typer.Option("--stream", help="Answer each line as it comes, as at a terminal.")]
+Alignment = Annotated[bool, typer.Option("--alignment", help="Add alignments: `A dog. ||| 0-0 1-1 2-2`.")]
+Scores = Annotated[bool, typer.Option("--scores", help="Write SCORE<tab>TRANSLATION.")]
+Stream = Annotated[bool, typer.Option("--stream", help="Translate each line as it comes, without batches.")]
 
 
 @with_settings(
@@ -73,7 +76,7 @@ def translate(
 
     deepwire translate runs/demo --input test.de sampling.top_k=10 sampling.seed=3
 
-    Several processes share out a large text by `torchrun -m deepwire distill`.
+    To translate a large text in several processes, use `deepwire distill`.
     """
     from deepwire.data.languages import Direction
     from deepwire.decoding.translation_io import FORMATS

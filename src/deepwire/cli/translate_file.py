@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from deepwire.decoding.translation_io import Candidate
     from deepwire.serve.documents.document import Document, Options
 
-DocumentFile = Annotated[Path, typer.Option("--input", "-i", help="Document; its ending says its kind.")]
-OutputFile = Annotated[Path | None, typer.Option("--output", "-o", help="Default: beside it, as a.en.docx.")]
+DocumentFile = Annotated[Path, typer.Option("--input", "-i", help="Document; its extension says the format.")]
+OutputFile = Annotated[Path | None, typer.Option("--output", "-o", help="Default: a.en.docx beside a.docx.")]
 JsonPath = Annotated[
     list[str] | None,
-    typer.Option(metavar="PATH", help="JSON: only strings here, as items[*].title or **.label; repeatable."),
+    typer.Option(
+        metavar="PATH", help="JSON: translate only these strings: items[*].title, **.label; repeatable."
+    ),
 ]
 
 _WINDOW = 512  # sentences translated between updates of the progress line

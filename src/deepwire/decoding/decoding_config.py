@@ -39,15 +39,15 @@ class SamplingConfig(Section):
         le=100,
         description="divides the log-probabilities; below 1 = more careful",
     )
-    top_k: int = Field(0, ge=0, description="draw from the k most probable subwords only; 0 = all of them")
+    top_k: int = Field(0, ge=0, description="sample from the k most probable subwords only; 0 = all of them")
     top_p: float = Field(
         1.0,
         gt=0,
         le=1,
-        description="draw from the fewest subwords that together reach probability p; 1 = all",
+        description="sample from the fewest subwords that together reach probability p; 1 = all",
     )
     epsilon: float = Field(
-        0.0, ge=0, lt=1, description="draw from subwords of at least this probability only; 0 = all"
+        0.0, ge=0, lt=1, description="sample from subwords of at least this probability only; 0 = all"
     )
     mbr: int = Field(
         0,
@@ -56,7 +56,9 @@ class SamplingConfig(Section):
         description="minimum Bayes risk: draw so many translations, and return the one that agrees best with "
         "all by chrF; 0 = off",
     )
-    seed: int = Field(1, ge=0, lt=2**63, description="the same seed draws the same translation of a line")
+    seed: int = Field(
+        1, ge=0, lt=2**63, description="seed of sampling; the same seed gives the same translation"
+    )
 
 
 class AlignmentConfig(Section):
@@ -130,19 +132,18 @@ class DecodingConfig(Section):
     )
     placeholders: bool = Field(
         False,
-        description="numbers, addresses, %s, {name} and tags of the source come back unchanged; lines "
-        "whose translation lacks one are searched again",
+        description="keep numbers, addresses, %s, {name} and tags of the source unchanged; decode a line "
+        "again that lacks one",
     )
     term_search: Literal["beam", "prefer"] = Field(
         "beam",
-        description="a line whose translation lacks a term is searched for again by a wide constrained beam "
-        "(beam); prefer: the search makes terms cheaper and demands none, which keeps most of them in nearly "
-        "the same time",
+        description="beam: a line that lacks a term is decoded again with a wide constrained beam; prefer: "
+        "terms get a bonus in the search, which keeps most of them in nearly the same time",
     )
     guards: bool = Field(
         False,
-        description="lines without words are copied; a translation that repeats itself or does not end is "
-        "searched again without repeated n-grams",
+        description="copy lines without words; decode again without repeated n-grams where a translation "
+        "repeats itself or does not end",
     )
     alignment: AlignmentConfig = Field(
         default_factory=AlignmentConfig, description="how translations are aligned, where that is asked for"
@@ -152,7 +153,7 @@ class DecodingConfig(Section):
         description="lines in capitals or title case are translated as ordinary sentences, and the "
         "translations written alike",
     )
-    sampling: SamplingConfig | None = Field(None, description="draw at random instead of beam search")
+    sampling: SamplingConfig | None = Field(None, description="sample instead of beam search")
     batch_tokens: Count = Field(
         8192,
         ge=1,

@@ -33,7 +33,7 @@ def weights(
     direction: DirectionName = None,
     device: Device = "auto",
 ) -> Findings:
-    """How a model weighs what comes from different depths: DLCL, GTrans, lanes, attention residuals, ...
+    """Learned weights over depth: DLCL, GTrans, lanes, attention residuals, ...
 
     Weights that depend on the text are averaged over the run's data.test, or over --source and --reference.
     For a run directory, also over training, as recorded with training.record.depth_weights=N.
@@ -52,7 +52,7 @@ def gates(
     direction: DirectionName = None,
     device: Device = "auto",
 ) -> Findings:
-    """How open the gates over depth are over text, and how far back a layer's output reaches.
+    """How open the gates over depth are, and how far back a layer's output reaches.
 
     For depth-wise LSTMs, Runge-Kutta gates, self-dependency units, collaboration, attention over layers.
     """
@@ -71,7 +71,7 @@ def gradients(run: Model) -> Findings:
 
 @analysis
 def report(models: Runs) -> Findings:
-    """Every analysis that needs nothing but the model, in one report.
+    """All analyses that need nothing but the model, in one report.
 
     deepwire analyze report runs/a runs/b --html report.html
     """
@@ -83,8 +83,10 @@ def report(models: Runs) -> Findings:
     return findings
 
 
-Subject = Annotated[str, typer.Argument(metavar="RUNFILE|RECIPE|MODEL", help="Before training, or trained.")]
-Seeds = Annotated[int | None, typer.Option(min=1, help="Models to draw of a run file. [default: 3]")]
+Subject = Annotated[
+    str, typer.Argument(metavar="RUNFILE|RECIPE|MODEL", help="Run file or recipe (untrained), or model.")
+]
+Seeds = Annotated[int | None, typer.Option(min=1, help="Random initializations of a run file. [default: 3]")]
 Tokens = Annotated[int, typer.Option(min=1, help="Target tokens of the training text to read.")]
 
 
@@ -97,7 +99,7 @@ def signal(
     device: Device = "auto",
     threads: Threads = None,
 ) -> Findings:
-    """How large signals and gradients are in every layer, in the first forward pass or after training.
+    """Size of activations and gradients in every layer, at initialization or after training.
 
     deepwire analyze signal demo model.initialization=xavier --seeds 5
 
@@ -109,7 +111,7 @@ def signal(
     return [analyse_signal(subject, overrides or (), seeds=seeds, tokens=tokens, device=device)]
 
 
-SideName = Annotated[Literal["encoder", "decoder", "both"], typer.Option(help="Whose layers.")]
+SideName = Annotated[Literal["encoder", "decoder", "both"], typer.Option(help="Stack to look at.")]
 
 
 def _sides(name: Side | Literal["both"]) -> tuple[Side, ...]:
@@ -129,7 +131,7 @@ def depth(
     precision: Precision = "auto",
     threads: Threads = None,
 ) -> Findings:
-    """BLEU of trained models without their top layers, and with single groups and ranges of groups.
+    """BLEU without the top layers, and with single fusion groups and ranges of groups.
 
     deepwire analyze depth runs/gtrans --plots plots
     """
@@ -156,7 +158,7 @@ def similarity(
     device: Device = "auto",
     threads: Threads = None,
 ) -> Findings:
-    """How alike the streams at different depths are, and the loss of a trained model without each layer.
+    """Similarity of the residual stream at different depths, and the loss without each layer.
 
     deepwire analyze similarity runs/deep --plots plots
     """
@@ -167,9 +169,9 @@ def similarity(
     return [analyse_similarity(model, *text, sides=_sides(side), tell=tell)]
 
 
-Updates = Annotated[int, typer.Option(min=1, help="Updates of training text that maps are fitted on.")]
+Updates = Annotated[int, typer.Option(min=1, help="Updates of training text to fit the maps on.")]
 UpdateTokens = Annotated[int, typer.Option(min=1, help="Target tokens of an update.")]
-Bleu = Annotated[bool, typer.Option("--bleu", help="Translate with each layer linear, too, and count BLEU.")]
+Bleu = Annotated[bool, typer.Option("--bleu", help="Also compute BLEU with each layer linear.")]
 
 
 @analysis
@@ -186,7 +188,7 @@ def linearise(
     device: Device = "auto",
     threads: Threads = None,
 ) -> Findings:
-    """The loss with one layer at a time replaced by the nearest linear map, everything else as it was.
+    """Loss with one layer at a time replaced by its nearest linear map, all else unchanged.
 
     The map is fitted on the run's training text (2020 preprint of the depth-wise LSTM paper, section 4 and
     Tables 6 and 7, which have BLEU).

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 Findings: TypeAlias = Sequence[Any]  # of `deepwire.lab.finding.Finding`
 Runs = Annotated[list[str], typer.Argument(metavar="MODEL...", help="Run directories or models.")]
-Source = Annotated[Path | None, typer.Option("--source", "-s", help="Text. Default: data.test of the run.")]
-Reference = Annotated[Path | None, typer.Option("--reference", "-r", help="Its translation.")]
-Sentences = Annotated[int | None, typer.Option(min=1, help="Only so many sentences from the beginning.")]
+Source = Annotated[Path | None, typer.Option("--source", "-s", help="Source text. Default: data.test.")]
+Reference = Annotated[Path | None, typer.Option("--reference", "-r", help="Reference of --source.")]
+Sentences = Annotated[int | None, typer.Option(min=1, help="Number of sentences, from the beginning.")]
 Beam = Annotated[int | None, typer.Option(min=1, help="Hypotheses per sentence. Default: the model's own.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON with all numbers.")]
 Html = Annotated[Path | None, typer.Option("--html", help="Also write a self-contained page with the plots.")]
-Plots = Annotated[Path | None, typer.Option("--plots", help="Also draw every figure, as PNG, SVG and PDF.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="File for text or JSON.")]
+Plots = Annotated[Path | None, typer.Option("--plots", help="Folder for all figures, as PNG, SVG and PDF.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="File for the text or JSON.")]
 
 
 _MOST = 100_000

@@ -16,15 +16,20 @@ if TYPE_CHECKING:
     from deepwire.lab.finding import ModelSource
     from deepwire.lab.speed import Axis, MeasuredArchitecture
 
-Subjects = Annotated[list[str], typer.Argument(metavar="RUNFILE|RECIPE|MODEL...", help="Also untrained.")]
-Wanted = Annotated[Literal["training", "decoding", "both"], typer.Option(help="The work to measure.")]
-Batch = Annotated[Any, typer.Option(parser=numbers, metavar="1,8,64", help="Sentences at once.")]
-Beam = Annotated[Any, typer.Option(parser=numbers, metavar="1,4,8", help="Hypotheses per sentence.")]
-Length = Annotated[Any, typer.Option(parser=numbers, metavar="10,20,40", help="Subwords of every sentence.")]
+Subjects = Annotated[
+    list[str],
+    typer.Argument(metavar="RUNFILE|RECIPE|MODEL...", help="Run files or recipes (untrained), or models."),
+]
+Wanted = Annotated[Literal["training", "decoding", "both"], typer.Option(help="Training, decoding or both.")]
+Batch = Annotated[Any, typer.Option(parser=numbers, metavar="1,8,64", help="Batch sizes, in sentences.")]
+Beam = Annotated[Any, typer.Option(parser=numbers, metavar="1,4,8", help="Beam sizes.")]
+Length = Annotated[Any, typer.Option(parser=numbers, metavar="10,20,40", help="Subwords in a sentence.")]
 Depth = Annotated[Any, typer.Option(parser=numbers, metavar="2,4", help="Layers of both stacks, untrained.")]
-Base = Annotated[Any, typer.Option(parser=numbers, metavar="32,4,20", help="Batch, beam, length elsewhere.")]
-Rounds = Annotated[int, typer.Option(min=1, help="Times that each is done; the fastest counts.")]
-Size = Annotated[int | None, typer.Option(min=5, help="Vocabulary, where a run file does not say it.")]
+Base = Annotated[
+    Any, typer.Option(parser=numbers, metavar="32,4,20", help="Batch, beam, length while others vary.")
+]
+Rounds = Annotated[int, typer.Option(min=1, help="Repetitions; the fastest counts.")]
+Size = Annotated[int | None, typer.Option(min=5, help="Vocabulary size, if a run file has none.")]
 
 
 @common.analysis
@@ -42,7 +47,7 @@ def speed(
     precision: Precision = "auto",
     threads: Threads = None,
 ) -> common.Findings:
-    """Sentences and tokens a second, and memory, against batch, beam, length and depth.
+    """Speed and memory by batch size, beam, sentence length and depth.
 
     deepwire analyze speed multi30k/transformer-tiny multi30k/mhplstm-tiny --mode decoding --plots plots
     """

@@ -13,9 +13,9 @@ from deepwire.cli.analyses.options import numbers
 from deepwire.cli.line_by_line import tell
 from deepwire.errors import UsageError
 
-Paired = Annotated[str, typer.Option(help="Test of differences to the first: bootstrap or randomization.")]
-Examples = Annotated[int, typer.Option(min=0, help="How many of the sentences that differ most to show.")]
-NoTranslation = Annotated[bool, typer.Option("--no-translation", help="Settings, curves and sizes only.")]
+Paired = Annotated[str, typer.Option(help="Test against the first: bootstrap or randomization.")]
+Examples = Annotated[int, typer.Option(min=0, help="Number of most different sentences to show.")]
+NoTranslation = Annotated[bool, typer.Option("--no-translation", help="Only settings, curves and sizes.")]
 
 
 @common.analysis
@@ -33,9 +33,9 @@ def compare(
     device: opt.Device = "auto",
     precision: opt.Precision = "auto",
 ) -> common.Findings:
-    """Runs side by side: settings, learning curves, size, speed, BLEU and chrF with tests, examples.
+    """Compare runs: settings, learning curves, size, speed, BLEU and chrF with tests, examples.
 
-    Language models have perplexities and bits per byte instead, of --reference or their data.test.
+    Language models are compared by perplexity and bits per byte, on --reference or data.test.
 
     deepwire analyze compare runs/a runs/b runs/c@avg5 --html compare.html
     """
@@ -61,11 +61,13 @@ def compare(
 
 
 Contrastive = Annotated[
-    Path, typer.Option("--contrastive", "-c", help="LingEval97's JSON; with --source and --reference a text.")
+    Path, typer.Option("--contrastive", "-c", help="Wrong translations: LingEval97's JSON, or a text file.")
 ]
-PlainSource = Annotated[Path | None, typer.Option("--source", "-s", help="Plain files: the source.")]
-PlainReference = Annotated[Path | None, typer.Option("--reference", "-r", help="Plain files: the right one.")]
-Sample = Annotated[int | None, typer.Option(min=1, help="Only so many contrasts, drawn at random.")]
+PlainSource = Annotated[Path | None, typer.Option("--source", "-s", help="Source, with a text file.")]
+PlainReference = Annotated[
+    Path | None, typer.Option("--reference", "-r", help="Right translation, with a text file.")
+]
+Sample = Annotated[int | None, typer.Option(min=1, help="Number of contrasts, drawn at random.")]
 
 
 @common.analysis
@@ -79,7 +81,7 @@ def agreement(
     device: opt.Device = "auto",
     precision: opt.Precision = "auto",
 ) -> common.Findings:
-    """How often a model prefers a translation to the same one with an error: overall, by error, by distance.
+    """How often a model prefers the right translation to one with an error: by error, by distance.
 
     deepwire analyze agreement runs/a runs/b --contrastive lingeval97.json --html agreement.html
     """
@@ -104,12 +106,12 @@ Bounds = Annotated[
     typer.Option(
         metavar="15,30,45",
         parser=numbers,
-        help="Longest source of each part but the last, in words (in a script without spaces, characters). "
-        "Default: parts of equal size.",
+        help="Upper bounds of the source length, in words (in a script without spaces, characters). "
+        "Default: buckets of equal size.",
     ),
 ]
-Parts = Annotated[int, typer.Option(min=1, help="Number of parts, where --bounds is not given.")]
-Rounds = Annotated[int, typer.Option(min=1, help="Times that each part is translated; the fastest counts.")]
+Parts = Annotated[int, typer.Option(min=1, help="Number of buckets, without --bounds.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Repetitions; the fastest counts.")]
 
 
 @common.analysis
@@ -127,7 +129,7 @@ def length(
     precision: opt.Precision = "auto",
     threads: opt.Threads = None,
 ) -> common.Findings:
-    """BLEU and decoding speed by length of the source, models beside each other.
+    """BLEU and decoding speed of models by source length.
 
     deepwire analyze length runs/transformer runs/mhplstm --bounds 15,30,45 --plots plots
     """
@@ -143,8 +145,8 @@ def length(
     return [source_length_finding(scorers, buckets, rounds, tell)]
 
 
-Gold = Annotated[Path, typer.Option("--gold", "-g", help="Alignments: i-j sure, i?j or ipj possible.")]
-FirstWord = Annotated[int, typer.Option("--first-word", min=0, max=1, help="Number of the first word there.")]
+Gold = Annotated[Path, typer.Option("--gold", "-g", help="Gold alignments: i-j sure, i?j or ipj possible.")]
+FirstWord = Annotated[int, typer.Option("--first-word", min=0, max=1, help="Index of the first word.")]
 
 
 @common.analysis
@@ -158,7 +160,7 @@ def alignment(
     first_word: FirstWord = 0,
     device: opt.Device = "auto",
 ) -> common.Findings:
-    """Alignment error rate of each layer and head of the cross-attention, and the options for the best one.
+    """Alignment error rate of each cross-attention head, and the settings that choose the best one.
 
     deepwire analyze alignment runs/a --gold gold.align --source gold.de --reference gold.en
     """
