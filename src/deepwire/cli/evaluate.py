@@ -28,7 +28,7 @@ Hypotheses = Annotated[
 ]
 References = Annotated[list[Path] | None, typer.Option("--reference", "-r", help="Reference; repeatable.")]
 Models = Annotated[list[str] | None, typer.Option("--model", "-m", help="Model to evaluate; repeatable.")]
-Source = Annotated[Path | None, typer.Option("--source", "-s", help="Source text, for models.")]
+Source = Annotated[Path | None, typer.Option("--source", "-s", help="Source text to translate with --model.")]
 MetricCommands = Annotated[
     list[str] | None,
     typer.Option(
@@ -40,7 +40,7 @@ MetricCommands = Annotated[
 ]
 LowerIsBetter = Annotated[
     list[str] | None,
-    typer.Option("--lower-is-better", metavar="NAME", help="Metric whose lower scores are better."),
+    typer.Option("--lower-is-better", metavar="NAME", help="Metric where lower is better."),
 ]
 Language = Annotated[
     str | None,
@@ -92,7 +92,7 @@ def evaluate(
 
     deepwire evaluate --model runs/a --model runs/b@avg5 --source test.de --reference test.en
 
-    deepwire evaluate --model runs/a   (on data.test of its run file; of several directions --direction de-en)
+    deepwire evaluate --model runs/a   (on its data.test; multilingual models need --direction)
 
     deepwire evaluate --model runs/a --test-set wmt24 --direction en-de
     """
@@ -205,7 +205,9 @@ TestPlace = Annotated[
         "OPUS-100. Default: data.test of the run.",
     ),
 ]
-Directions = Annotated[str | None, typer.Option(metavar="en-de,de-en", help="Default: all of SYSTEM.")]
+Directions = Annotated[
+    str | None, typer.Option(metavar="en-de,de-en", help="Directions. Default: all of SYSTEM.")
+]
 ZeroShot = Annotated[bool, typer.Option("--zero-shot", help="Add directions that were not trained.")]
 Centre = Annotated[str, typer.Option(help="Central language: averages out of, into, without it.")]
 Groups = Annotated[

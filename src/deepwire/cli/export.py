@@ -39,7 +39,7 @@ Quantization = Annotated[
 Int8 = Annotated[bool, typer.Option("--int8", help="Short for --quantization int8.")]
 Text = Annotated[Path | None, typer.Option(help="Source text to compare translations on, also compressed.")]
 Reference = Annotated[Path | None, typer.Option(help="Reference of --text, to compare BLEU too.")]
-Into = Annotated[str, typer.Option(help="Language of --reference, of a model with several.")]
+Into = Annotated[str, typer.Option(help="Language of --reference (multilingual models).")]
 Lines = Annotated[int | None, typer.Option(min=1, help="Lines of --text to compare. Default: 200.")]
 Unchecked = Annotated[bool, typer.Option("--unchecked", help="Do not compare translations.")]
 FromName = Annotated[str, typer.Option(help="Argos: name of the source language, such as German.")]
@@ -48,8 +48,8 @@ MostDifferent = Annotated[
     float | None,
     typer.Option(
         min=0,
-        help="Allowed mean difference of a subword's log-probability, as the only test. Default: 0.001 "
-        "nats, 0.1 with quantized weights.",
+        help="Largest mean difference of a subword's log-probability; replaces all limits. Default: "
+        "0.001 nats, 0.1 with quantized weights.",
     ),
 ]
 

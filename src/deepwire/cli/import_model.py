@@ -34,7 +34,7 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Settings that the checkpoint lacks: model.heads=8."),
 ]
-Vocabulary = Annotated[Path | None, typer.Option(help="Dictionary, or a folder with one a language.")]
+Vocabulary = Annotated[Path | None, typer.Option(help="Dictionary, or folder with one a language.")]
 TargetVocabulary = Annotated[Path | None, typer.Option(help="Target dictionary, if it is another file.")]
 Run = Annotated[
     str | None, typer.Option(metavar="RUNFILE|RECIPE", help="Architecture, instead of the checkpoint's.")
@@ -43,9 +43,7 @@ Codes = Annotated[Path | None, typer.Option(help="BPE merges (subword-nmt). With
 TargetCodes = Annotated[Path | None, typer.Option(help="BPE merges of the target side, if they differ.")]
 LanguageNames = Annotated[
     str | None,
-    typer.Option(
-        "--languages", metavar="de,fr,...", help="Languages of MuLang and GTrans ls:sparse, by number."
-    ),
+    typer.Option("--languages", metavar="de,fr,...", help="Languages of MuLang and GTrans ls:sparse, by id."),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the new model.")]
 

@@ -98,7 +98,10 @@ COMMANDS = {
         "analyze:app",
         "Look inside a model: weights, gates, gradients, depth, alignment; compare runs; measure speed.",
     ),
-    "recipes": ("recipes:app", "List the recipes (run files shipped with deepwire); show or check one."),
+    "recipes": (
+        "recipes:app",
+        "List the recipes shipped with deepwire (without a subcommand); show or check one.",
+    ),
 }
 """By name: where its function (or group of commands) is in `deepwire.cli`, and its line of help."""
 

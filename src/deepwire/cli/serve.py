@@ -36,13 +36,13 @@ HostName = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="Host name to accept, besides localhost; repeatable."),
 ]
-Insecure = Annotated[bool, typer.Option("--insecure", help="Require no token, not even of other machines.")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Serve other machines without a token.")]
 Limit = Annotated[
     list[str] | None,
     typer.Option(
         "--limit",
         metavar="NAME=NUMBER",
-        help="Limit of requests: texts=32, characters=2000, request_seconds=20; repeatable.",
+        help="A limit, such as texts=32, characters=2000, request_seconds=20; repeatable.",
     ),
 ]
 Api = Annotated[

@@ -25,7 +25,7 @@ Target = Annotated[Path | None, typer.Option("--target", "-t", help="Target text
 To = Annotated[str | None, typer.Option(metavar="LANGUAGE", help="Target language. Default: each of them.")]
 Best = Annotated[int, typer.Option(min=1, help="Maximum of target subwords for a source subword.")]
 First = Annotated[int, typer.Option(min=0, help="Frequent target subwords to include always.")]
-Seen = Annotated[bool, typer.Option("--seen", help="List all subwords of the target text.")]
+Seen = Annotated[bool, typer.Option("--seen", help="Store all target subwords, for translate --seen.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder. Default: in the run or model.")]
 
 

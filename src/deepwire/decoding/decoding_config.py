@@ -137,12 +137,12 @@ class DecodingConfig(Section):
     )
     term_search: Literal["beam", "prefer"] = Field(
         "beam",
-        description="beam: a line that lacks a term is decoded again with a wide constrained beam; prefer: "
-        "terms get a bonus in the search, which keeps most of them in nearly the same time",
+        description="how terms are kept. beam: decode a line that lacks one again, with a wide constrained "
+        "beam; prefer: give terms a bonus in the search, which keeps most of them in nearly the same time",
     )
     guards: bool = Field(
         False,
-        description="copy lines without words; decode again without repeated n-grams where a translation "
+        description="copy lines without words; decode again without repeated n-grams if a translation "
         "repeats itself or does not end",
     )
     alignment: AlignmentConfig = Field(
