@@ -34,6 +34,7 @@ from deepwire.checkpoint.store import (
     require_finite,
     require_model,
 )
+from deepwire.config.counts import counted
 from deepwire.data.languages import named_direction
 from deepwire.errors import ModelError
 from deepwire.io.atomic import disk_errors, json_text, new_folder, require_space
@@ -194,8 +195,9 @@ def last_checkpoints(run: RunDirectory, count: int) -> list[Path]:
     if len(checkpoints) < count:
         besides = " besides that of an interruption" if len(checkpoints) < len(there) else ""
         fewer = f"average fewer: {run.path}@avg{len(checkpoints)}; or " if checkpoints else ""
+        has = counted(len(checkpoints), "checkpoint")
         raise ModelError(
-            f"{run.path}: has {len(checkpoints)} checkpoints{besides}, so no {count} can be averaged",
+            f"{run.path}: has {has}{besides}, so no {count} can be averaged",
             f"{fewer}a smaller training.checkpoint.every makes more, and keep_last={count} keeps them",
         )
     return [checkpoint.path for checkpoint in checkpoints[-count:]]
