@@ -210,7 +210,10 @@ def build_app(verb: str | None) -> typer.Typer:
             importlib.import_module(f"deepwire.cli.{module}"), attribute
         )
         if isinstance(loaded, typer.Typer):
-            app.add_typer(loaded, name=name, help=help_text)
+            given: dict[str, Any] = (
+                {} if loaded.registered_callback else {"help": help_text}
+            )  # its docstring is the help
+            app.add_typer(loaded, name=name, **given)
         else:
             app.command(name=name)(loaded)
     return app
