@@ -251,6 +251,16 @@ def damage(folder: Path, change: str) -> None:
             np.savez_compressed(folder / "model.npz", Wemb=np.zeros(9))
         case "for one processor":
             model.write_bytes(content.replace(b"\x04\x04" + bytes(6), b"\x01\x29" + bytes(6), 1))
+        case "not a number":
+            model.unlink()
+            arrays = {
+                **random_arrays(OPTIONS),
+                "special:model.yml": np.frombuffer(option_bytes(OPTIONS), np.int8),
+            }
+            arrays["Wemb"][5] = np.nan
+            np.savez(folder / "model.npz", **arrays)
+        case "empty vocabulary":
+            (folder / "vocab.deen.spm").write_bytes(b"")
         case "shortlist of others":
             binary_shortlist(folder / "lex.bin", 5, [[ENTRIES]] * ENTRIES)
         case "code":
@@ -260,7 +270,7 @@ def damage(folder: Path, change: str) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("no folder", "does not tell which files"),
+        ("no folder", "there: no such file or folder"),
         ("two models", "does not tell which files"),
         ("no vocabulary", "does not tell which files"),
         ("names of languages", "does not tell which files"),
@@ -270,6 +280,8 @@ def damage(folder: Path, change: str) -> None:
         ("objects", "is no model of Marian"),
         ("compressed", "holds compressed data"),
         ("for one processor", "has the type 0x2901, which is the layout of one kind of processor"),
+        ("not a number", "model.npz: Wemb is not finite"),
+        ("empty vocabulary", "vocab.deen.spm: not a SentencePiece model"),
         ("shortlist of others", "is no shortlist of these vocabularies"),
         ("code", "decoder.yml:1: is no YAML of plain values"),
     ],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from deepwire.checkpoint.model_path import find_model
 from deepwire.cli.main import main
 
 RUN_FILE = """
@@ -144,6 +146,21 @@ def test_one_direction_of_several_goes_on(finetune: Finetune) -> None:
     code, out, err = finetune(f"runs/many --train new --direction en-de {SHORT}")
     assert (code, "runs/many-finetuned" in out) == (0, True), err
     assert "has several directions" in finetune("runs/many --train new")[2]
+    code, _, err = finetune(f"runs/many-finetuned --train new {SHORT}")  # which has only that direction
+    assert code == 0, err
+
+
+def test_nothing_is_held_out_where_a_setting_names_validation_text(finetune: Finetune) -> None:
+    code, out, err = finetune(f"runs/de-en --train new data.valid=valid run=runs/named {SHORT}")
+    assert (code, "new domain, 24 pairs" in out, "held out" in err) == (0, True, False), err
+
+
+def test_a_model_is_not_trained_in_its_own_folder(finetune: Finetune, corpus: Path) -> None:
+    shutil.copytree(find_model("runs/de-en"), corpus / "model")
+    before = sorted(path.name for path in (corpus / "model").iterdir())
+    code, _, err = finetune(f"model --train new --valid valid run=model {SHORT}")
+    assert (code, "model is a model" in err) == (2, True), err
+    assert sorted(path.name for path in (corpus / "model").iterdir()) == before
 
 
 @pytest.mark.parametrize(

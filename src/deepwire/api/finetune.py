@@ -72,9 +72,9 @@ def finetuning_run(
     """
     settings = _settings(model, direction)
     several = train[0] if len(train) == 1 else f"[{', '.join(train)}]"
-    text = [f"data.train={several}", f"data.valid={valid or train[0]}"]
+    text = [f"data.train={several}", f"data.valid={valid or 'null'}"]
     loaded = load_run_file(settings, [*text, *overrides], trusted=True)
-    if valid is None:
+    if not loaded.config.data.valid:
         folder = _hold_out(loaded.config.data, tell)
         overrides = [*overrides, f"data.train={folder / 'train'}", f"data.valid={folder / 'valid'}"]
         loaded = load_run_file(settings, [*text, *overrides], trusted=True)
@@ -98,7 +98,8 @@ def _settings(model: str, direction: Direction | None) -> dict[str, object]:
     selected_target(model, direction)
     languages = Languages.from_metadata(metadata)
     if languages is not None:
-        pair: dict[str, object] = {"directions": [str(direction)], "tag": languages.tag}
+        named = direction or languages.directions[0]
+        pair: dict[str, object] = {"directions": [str(named)], "tag": languages.tag}
     elif direction is not None:
         pair = direction._asdict()
     else:

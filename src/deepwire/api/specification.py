@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from deepwire.api.prepare import configured_vocabulary_size
+from deepwire.checkpoint.model_files import MANIFEST
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory, require_folder
 from deepwire.checkpoint.store import read_metadata
@@ -109,8 +110,8 @@ def require_startable(loaded: LoadedRunFile, processes: ProcessGroup, *, begins:
     Each process calls this; `begins` says whether the run is new.
 
     Raises:
-        UsageError: The run directory is a file, the device is missing, or the model has parameters for each
-            language but the run has only one direction.
+        UsageError: The run directory is a file or a model, the device is missing, or the model has
+            parameters for each language but the run has only one direction.
         ModelError: The model or encoder to start from is missing.
     """
     if loaded.config.model.languages.used and loaded.config.data.languages is None:
@@ -120,6 +121,8 @@ def require_startable(loaded: LoadedRunFile, processes: ProcessGroup, *, begins:
             "name several in data.directions, or leave model.languages out",
         )
     require_folder(loaded.run_directory, "run")
+    if (loaded.run_directory / MANIFEST).exists():
+        raise UsageError(f"run: {loaded.run_directory} is a model", "name another folder with run=FOLDER")
     _validation_scores(loaded.config)
     config = loaded.config.training
     choose_device(config.device, processes)

@@ -130,7 +130,7 @@ def metadata(model: str) -> Mapping[str, object]:
 
 
 def selected_target(model: str, direction: Direction | None) -> str:
-    """The target language that a model has to be given; `""` where it has one direction only.
+    """The target language that a model has to be given; `""` where it has one direction and no tags.
 
     Raises:
         UsageError: The model says that it does not translate in the direction, or has several and none is
@@ -145,6 +145,8 @@ def selected_target(model: str, direction: Direction | None) -> str:
             raise UsageError(f"{model}: translates {only}, not {direction}", "name a direction that it has")
         return ""
     if direction is None:
+        if len(languages.directions) == 1:
+            return languages.directions[0].target
         known = ", ".join(map(str, languages.directions))
         raise UsageError(f"{model}: has several directions", f"choose one: --direction {known}")
     languages.require_source(direction.source)

@@ -241,7 +241,7 @@ def _learning(run: RunDirectory, config: RunFile, entropy: float) -> Iterator[Si
     update = int(number_of(train[-1], "update")) if train else 0
     warmup = config.training.schedule.warmup_in(config.training.max_updates)
     if update < max(_YOUNG, 2 * warmup):
-        measured = f"too young to judge: {counted(update, 'update')}, of which {warmup:,} are the warm-up"
+        measured = f"too young to judge: {counted(update, 'update')} logged, and a warm-up of {warmup:,}"
         yield Sign("learning", "unknown", measured)
         return
     yield from _rate(run, config, train)

@@ -331,7 +331,7 @@ def fill_parameters(
         if destinations is None or any(each.name not in places for each in destinations):
             wrong.append(f"{name} has no place")
         elif not bool(torch.isfinite(value).all()):
-            wrong.append(f"{name} is not finite")
+            raise ModelError(f"{path}: {name} is not finite", "training diverged, or the file is damaged")
         elif destinations:
             targets = [_target(each, places[each.name], filled) for each in destinations]
             if (misfit := _copy_pieces(value.to(torch.float32), targets)) is not None:

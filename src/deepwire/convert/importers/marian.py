@@ -282,6 +282,8 @@ def _require_known(path: Path, options: Mapping[str, Any]) -> None:
 
 def _configuration(path: Path) -> tuple[Path, Mapping[str, Any]]:
     """The folder, and the options for `marian-decoder` there, or those that files of the usual names have."""
+    if not path.exists():
+        raise ModelError(f"{path}: no such file or folder")
     folder = path if path.is_dir() else path.parent
 
     def found(*patterns: str) -> list[str]:

@@ -46,6 +46,8 @@ _MAX_CACHED = 1 << 16
 def read_processor(model: bytes, where: str) -> sentencepiece.SentencePieceProcessor:
     """A serialised SentencePiece model; a ModelError where the bytes are none."""
     try:
+        if not model:
+            raise ValueError  # which makes a processor that says so on stderr at every use
         return sentencepiece.SentencePieceProcessor(model_proto=model)
     except (RuntimeError, ValueError, OSError):
         raise ModelError(f"{where}: not a SentencePiece model, or damaged") from None
