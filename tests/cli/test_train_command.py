@@ -128,4 +128,4 @@ def test_an_average_does_not_overwrite(toy: Path, capsys: pytest.CaptureFixture[
     assert "warning: training.max_updates=2 ends the run within the warm-up" in said
     assert "warning: model.initialization is" in said
     refused(2, "exists already", "average", "runs/toy", "--last", "1", "-o", "runs")
-    refused(4, "has 1 checkpoints", "average", "runs/toy")
+    refused(4, "has 1 checkpoint,", "average", "runs/toy")
