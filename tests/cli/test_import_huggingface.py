@@ -203,6 +203,20 @@ def test_the_vocabulary_survives_and_keeps_tags(models: Path, tmp_path: Path, co
     assert both.source.encode(">>xyz<<") != tagged[:1]
 
 
+def test_tags_may_be_named_only_among_the_special_tokens(models: Path, tmp_path: Path, command) -> None:
+    """As in the folders of NLLB and M2M-100, in the order of their numbers."""
+    folder = foreign(tmp_path / "there", models, "m2m_100")
+    numbers = json.loads((folder / "vocab.json").read_text())
+    first = numbers.pop(">>fra<<")
+    (folder / "vocab.json").write_text(json.dumps(numbers))
+    special = {"additional_special_tokens": ["<unk>", "fra_Latn", "deu_Latn"]}
+    (folder / "special_tokens_map.json").write_text(json.dumps(special))
+    assert command("import", "huggingface", folder, "-o", tmp_path / "ours").code == 0
+    target = load_model(tmp_path / "ours").vocabularies.target
+    assert target.tag_of("fra_Latn Un chien") == "fra_Latn "
+    assert target.encode("fra_Latn Un chien")[0] == first
+
+
 @pytest.mark.parametrize("tag", ["", ">>fra<< "])
 def test_tags_are_wanted_and_kept_when_it_is_trained_further(
     tag: str, models: Path, multi30k: Text, command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -218,6 +232,19 @@ def test_tags_are_wanted_and_kept_when_it_is_trained_further(
     code, _, errors = command(*typed.split())
     assert (code, "reads a tag such as >>fra<<" in errors) == (0, not tag), errors
     assert compared == [list(multi30k["en"][:20])]
+
+
+def test_the_direction_is_asked_for_where_a_model_does_not_say_its_languages(
+    models: Path, command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    foreign(Path("there"), models, "m2m_100")
+    Path("there/tokenizer_config.json").write_text('{"tokenizer_class": "NllbTokenizer"}')
+    assert command("import", "huggingface", "there", "-o", "ours").code == 0
+    for side in ("de", "en"):
+        Path(f"new.{side}").write_text("Haus\n")
+    code, _, errors = command("finetune", "ours", "--train", "new")
+    assert (code, "--direction" in errors) == (3, True), errors
 
 
 @pytest.mark.parametrize("option", ["--vocabulary", "--target-vocabulary", "--codes"])

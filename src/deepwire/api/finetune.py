@@ -25,7 +25,7 @@ from deepwire.config.section import Section
 from deepwire.config.settings_reader import canonical_settings
 from deepwire.data.context import ContextConfig
 from deepwire.data.data_config import DataConfig, Role
-from deepwire.data.languages import Direction, Languages
+from deepwire.data.languages import Direction, Languages, named_direction
 from deepwire.data.prepare.prepared import Prepared, text_digest
 from deepwire.data.prepare.prepared import prepare as prepare_text
 from deepwire.data.text.corpus import directed, read_pairs
@@ -70,7 +70,7 @@ def finetuning_run(
         DataError: The text is missing, unusable or too little.
         ModelError: There is no such model, or it is a language model.
     """
-    settings = _settings(model, direction)
+    settings = _settings(model, direction, tell)
     several = train[0] if len(train) == 1 else f"[{', '.join(train)}]"
     text = [f"data.train={several}", f"data.valid={valid or 'null'}"]
     loaded = load_run_file(settings, [*text, *overrides], trusted=True)
@@ -90,7 +90,7 @@ def finetuning_run(
     return replace(loaded, text=written)
 
 
-def _settings(model: str, direction: Direction | None) -> dict[str, object]:
+def _settings(model: str, direction: Direction | None, tell: LogFn) -> dict[str, object]:
     """The settings of a run that goes on with a model, whatever its text."""
     folder = find_model(model)
     metadata = read_metadata(folder)
@@ -103,6 +103,8 @@ def _settings(model: str, direction: Direction | None) -> dict[str, object]:
     elif direction is not None:
         pair = direction._asdict()
     else:
+        if named_direction(metadata) is None:
+            tell(f"warning: {model} does not say which languages it translates: --direction de-en does")
         pair = {side: metadata[side] for side in ("source", "target") if side in metadata}
     # Checkpoints come and go while a run goes on; its vocabulary stays.
     place = Path(model) if Path(model).exists() else Path(model.rpartition("@")[0])

@@ -31,6 +31,7 @@ from deepwire.model.stack_spec import SIDES
 from deepwire.model.translation_model import TranslationModel
 
 CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
+SPECIAL = "special_tokens_map.json"
 _KINDS = ("marian", "pegasus", "bart", "mbart", "m2m_100")
 _SINES_FIRST = ("marian", "pegasus")
 """All sines stand before all cosines, with the frequencies of the paper."""
@@ -216,9 +217,15 @@ class _Folder:
             source = {piece: number for number, piece in enumerate((*_FAIRSEQ, *pieces))}
         # Tokens that the tokenizer adds behind its table, such as the tags of languages.
         decoder, taken = self.tokenizer.get("added_tokens_decoder"), set(source.values())
+        if (
+            decoder is None and (special := self.path / SPECIAL).exists()
+        ):  # older folders give the order alone
+            tags = read_json(special).get("additional_special_tokens")
+            added = [str(tag) for tag in tags if str(tag) not in source] if isinstance(tags, list) else []
+            decoder = dict(enumerate(added, len(source)))
         whole = dict(source)
         for number, token in decoder.items() if isinstance(decoder, dict) else ():
-            text = token.get("content") if isinstance(token, dict) else None
+            text = token.get("content") if isinstance(token, dict) else token
             known = text in source or not str(number).isdecimal() or int(number) in taken
             if isinstance(text, str) and not known:
                 whole[text] = int(number)
