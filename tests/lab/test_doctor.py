@@ -91,9 +91,9 @@ def write_run(folder: Path, multi30k: Multi30k, how: str, count: int) -> Path:
     return folder / "run.yaml"
 
 
-def untrained(folder: Path, multi30k: Multi30k, how: str = "", size: int = 1000) -> Path:
+def untrained(folder: Path, multi30k: Multi30k, how: str = "", vocabulary: str = ".size=1000") -> Path:
     """A run directory before its first update."""
-    loaded = load_run_file(str(write_run(folder, multi30k, how, 1000)), [f"data.vocabulary.size={size}"])
+    loaded = load_run_file(str(write_run(folder, multi30k, how, 1000)), [f"data.vocabulary{vocabulary}"])
     prepare(loaded.config.data, seed=1)
     run = folder / "run"
     run.mkdir()
@@ -133,7 +133,12 @@ def test_a_line_that_is_missing_is_placed(tmp_path: Path, multi30k: Multi30k) ->
 
 
 def test_a_vocabulary_may_be_too_large(tmp_path: Path, multi30k: Multi30k) -> None:
-    assert odd(examine(str(untrained(tmp_path, multi30k, size=4000)))) == ["vocabulary"]
+    run = untrained(tmp_path, multi30k, vocabulary=".size=4000")
+    assert odd(examine(str(run))) == ["vocabulary"]
+    folder = next(tmp_path.rglob("vocabulary"))
+    (tmp_path / "tuned").mkdir()
+    tuned = untrained(tmp_path / "tuned", multi30k, vocabulary=f"={{type: existing, folder: {folder}}}")
+    assert odd(examine(str(tuned))) == []
 
 
 @pytest.fixture(scope="module")

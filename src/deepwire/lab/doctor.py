@@ -114,7 +114,7 @@ def examine(name: str, progress: Callable[[str, int], None] | None = None) -> li
             measured = "changed since the run began, or no longer prepared: it was prepared again"
             signs.append(Sign("text", "unknown", measured))
         signs += [] if prepared.train.packed else _pairs(prepared.train)
-        signs += _vocabulary(prepared)
+        signs += _vocabulary(prepared, given=config.data.vocabulary.type == "existing")
         entropy = _entropy(prepared.train)
     signs += [*_settings(config), *_learning(run, config, entropy)]
     return sorted(signs, key=lambda sign: sign.state != "odd")
@@ -189,15 +189,21 @@ def _correlations(store: TokenStore, block: slice) -> list[float]:
     return found
 
 
-def _vocabulary(prepared: Prepared) -> Iterator[Sign]:
-    """Whether the text has enough of every piece, and whether pieces are longer than letters."""
+def _vocabulary(prepared: Prepared, *, given: bool) -> Iterator[Sign]:
+    """Whether the text has enough of every piece, and whether pieces are longer than letters.
+
+    Of a vocabulary that comes from a model (`given`) only unknown tokens are judged.
+    """
     target = prepared.train.target_side
     counts = _counts(target)
     if prepared.vocabularies.joint:
         counts += _counts(prepared.train.source_side)
     unknown, rare = float(counts[UNK] / counts.sum()), float((counts[UNK + 1 :] < _RARE).mean())
     measured = f"{unknown:.1%} of the tokens are unknown (usual: none, of words up to 2 %)"
-    yield _sign("unknown tokens", unknown > _UNKNOWN, measured, "set data.vocabulary.type=bpe")
+    advice = "take a model that knows these characters" if given else "set data.vocabulary.type=bpe"
+    yield _sign("unknown tokens", unknown > _UNKNOWN, measured, advice)
+    if given:  # its size is that of another text
+        return
     text = target.text_bytes[:_MOST_TOKENS]
     spaces = np.count_nonzero(text == ord(" ")) / max(len(text), 1) * len(target.text_bytes)
     pieces = float(len(target.tokens) / (spaces + len(target.lengths)))
