@@ -10,7 +10,6 @@ from typing import Any
 from sacrebleu.dataset import DATASETS
 from sacrebleu.utils import SACREBLEU_DIR
 
-from deepwire.checkpoint.store import require_translation
 from deepwire.data.languages import Direction, known_directions
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.texts import metadata
@@ -23,9 +22,13 @@ def known_direction(models: Sequence[str]) -> Direction:
         UsageError: They have several, or theirs is not named.
         ModelError: There is no such model, or it is damaged.
     """
+    directions = set[Direction]()
     for model in models:
-        require_translation(model, metadata(model))
-    directions = {direction for model in models for direction in known_directions(metadata(model))}
+        from deepwire.checkpoint.store import require_translation  # torch
+
+        described = metadata(model)
+        require_translation(model, described)
+        directions.update(known_directions(described))
     if len(directions) != 1:
         raise UsageError("--test-set needs a direction", "name it: --direction en-de, or --from and --to")
     return directions.pop()
