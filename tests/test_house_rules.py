@@ -102,19 +102,19 @@ def arguments(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> se
 
 # Most lines of each room: who adds says what leaves. All of src shall come down to 61,000.
 MOST_LINES_OF_ROOMS = {
-    "model": 13_600,
+    "model": 13_550,
     "data": 7_400,
     "training": 6_000,
     "decoding": 5_600,
     "evaluation": 2_280,
     "checkpoint": 1_600,
     "config": 1_860,
-    "cli": 4_500,
-    "convert": 6_500,
+    "cli": 4_450,
+    "convert": 6_450,
     "serve": 6_400,
-    "lab": 7_150,
+    "lab": 7_050,
 }
-MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 69_900, 331, 44_000
+MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 69_500, 327, 44_000
 
 
 def lines_of(paths: Iterable[Path]) -> int:
