@@ -210,9 +210,8 @@ def build_app(verb: str | None) -> typer.Typer:
             importlib.import_module(f"deepwire.cli.{module}"), attribute
         )
         if isinstance(loaded, typer.Typer):
-            given: dict[str, Any] = (
-                {} if loaded.registered_callback else {"help": help_text}
-            )  # its docstring is the help
+            # A group that does something by itself has its own docstring as help.
+            given: dict[str, Any] = {} if loaded.registered_callback else {"help": help_text}
             app.add_typer(loaded, name=name, **given)
         else:
             app.command(name=name)(loaded)

@@ -22,10 +22,10 @@ def known_direction(models: Sequence[str]) -> Direction:
         UsageError: They have several, or theirs is not named.
         ModelError: There is no such model, or it is damaged.
     """
+    from deepwire.checkpoint.store import require_translation  # torch
+
     directions = set[Direction]()
     for model in models:
-        from deepwire.checkpoint.store import require_translation  # torch
-
         described = metadata(model)
         require_translation(model, described)
         directions.update(known_directions(described))
