@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,7 +42,14 @@ def state() -> dict[str, object]:
         "default type": torch.get_default_dtype(),
         "gradients": torch.is_grad_enabled(),
         "autocast": torch.is_autocast_enabled("cpu"),
+        "garbage": gc.isenabled(),
     }
+
+
+def test_a_quick_start_that_fails_leaves_the_search_for_garbage_on() -> None:
+    with pytest.raises(ValueError, match="no model"), process.quick_start():
+        raise ValueError("no model")
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("number_format", ["fp32", "bf16"])

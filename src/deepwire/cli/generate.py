@@ -12,6 +12,7 @@ from deepwire.cli.line_by_line import CountedLines, warn, write_answers
 from deepwire.cli.settings import with_settings
 from deepwire.io.json_lines import json_line
 from deepwire.io.output import check_output
+from deepwire.ops.process import quick_start
 
 if TYPE_CHECKING:
     from deepwire.decoding.language_model import GeneratedText
@@ -54,8 +55,9 @@ def generate(
     from deepwire.decoding.translation_io import read_text
 
     check_output(output, (input_,))
-    opt.use_threads(threads)
-    model = deepwire.load(models, device, precision, settings=settings, warn=warn)
+    with quick_start():
+        opt.use_threads(threads)
+        model = deepwire.load(models, device, precision, settings=settings, warn=warn)
     prompts = CountedLines(read_text(input_, warn))
     texts = model.generated(prompts, max_length=max_length, beam=beam)
     end = "\n" if model.text is not None and model.text.unit == "documents" else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import difflib
 import errno
+import gc
 import importlib
 import io
 import logging
@@ -125,7 +126,9 @@ INTERRUPTED = 130
 def run() -> NoReturn:
     """Entry point of the command: runs it and exits."""
     limit_openmp_spinning()
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    gc.freeze()  # else Python looks through all objects before it ends
+    sys.exit(code)
 
 
 def main(arguments: Sequence[str]) -> int:

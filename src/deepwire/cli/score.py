@@ -16,6 +16,7 @@ from deepwire.config.counts import counted
 from deepwire.errors import UsageError
 from deepwire.io.json_lines import json_line
 from deepwire.io.output import check_output, write_output
+from deepwire.ops.process import quick_start
 
 if TYPE_CHECKING:
     from deepwire.decoding.language_model import TextScore
@@ -55,8 +56,9 @@ def score(
     if source == target == opt.STDIO:
         raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
     check_output(output, (source, target))
-    opt.use_threads(threads)
-    translator = deepwire.load(models, device, precision, settings=settings, warn=warn)
+    with quick_start():
+        opt.use_threads(threads)
+        translator = deepwire.load(models, device, precision, settings=settings, warn=warn)
     write = format_pair_score_json if as_json else format_pair_score
     form = partial(write, normalize=normalize, per_token=per_token)
     lines = CountedLines(sentence_pairs(source, target, warn))
@@ -91,8 +93,9 @@ def perplexity(
     from deepwire.decoding.translation_io import read_text
 
     check_output(output, (input_,))
-    opt.use_threads(threads)
-    model = deepwire.load(models, device, precision, settings=settings, warn=warn)
+    with quick_start():
+        opt.use_threads(threads)
+        model = deepwire.load(models, device, precision, settings=settings, warn=warn)
     found = model.perplexity(read_text(input_, warn), context=context, stride=stride)
     write_output(output, (json_line(found.to_dict()) if as_json else _summary(found)) + "\n")
 

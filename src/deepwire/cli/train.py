@@ -50,9 +50,10 @@ def train(
     Examples: deepwire train run.yaml; deepwire train run.yaml training.max_updates=40k model.d_model=512;
     deepwire train run.yaml --dry-run; torchrun --nproc-per-node 4 -m deepwire train run.yaml
     """
-    from deepwire.runfile import load_run_file
 
     def read() -> LoadedRunFile:
+        from deepwire.runfile import load_run_file
+
         return load_run_file(run_file, overrides or (), trusted=not dry_run)
 
     run_training(read, fresh=fresh, dry_run=dry_run, quiet=quiet, log_command=log_command)
@@ -71,10 +72,12 @@ def run_training(
 
     `callbacks` makes those of each process; a dry run has none, and gives nothing back.
     """
-    from deepwire.api.specification import processes_of
-    from deepwire.api.training import dry_run as make_dry_run
-    from deepwire.distributed.launch import join_process_group
-    from deepwire.ops.process import configure_process
+    from deepwire.ops.process import configure_process, quick_start
+
+    with quick_start():
+        from deepwire.api.specification import processes_of
+        from deepwire.api.training import dry_run as make_dry_run
+        from deepwire.distributed.launch import join_process_group
 
     read = cache(read)
     with join_process_group(lambda: processes_of(read().config)) as processes:

@@ -80,7 +80,7 @@ def translate(
     """
     from deepwire.data.languages import Direction
     from deepwire.decoding.translation_io import FORMATS
-    from deepwire.ops.process import configure_process
+    from deepwire.ops.process import configure_process, quick_start
 
     in_json = 'JSON lines can have "to" and "prefix"'
     opt.require_one(
@@ -103,11 +103,12 @@ def translate(
     if typed and not quiet:
         print("type a sentence a line; Ctrl-D ends", file=sys.stderr)
     check_output(output, [path for path in (input_, prefix, terms) if path is not None])
-    configure_process(threads=threads, flush_denormals=False)
     words = opt.chosen_shortlist(shortlist, shortlist_from, seen)
-    model = deepwire.load(
-        models, device, precision, settings=settings, warn=warn, shortlist=words, terms=terms
-    )
+    with quick_start():
+        configure_process(threads=threads, flush_denormals=False)
+        model = deepwire.load(
+            models, device, precision, settings=settings, warn=warn, shortlist=words, terms=terms
+        )
     translator = model.aligning() if alignment else model
     requests = CountedLines(_requests(input_, prefix, language_column, json_input=json_input))
     window = 1 if stream or typed else None

@@ -59,7 +59,7 @@ def translate_file(
     deepwire translate-file runs/demo --input de.json --json-path "**.title" --output en.json
     """
     from deepwire.data.text.files import read_bytes
-    from deepwire.ops.process import configure_process
+    from deepwire.ops.process import configure_process, quick_start
     from deepwire.serve.documents.document import Options
     from deepwire.serve.documents.registry import ENDINGS, ending, require_reader
 
@@ -73,8 +73,9 @@ def translate_file(
         if ending(output.name) in set(ENDINGS) - {kind}:
             raise UsageError(f"--output {output}: the translation of {input_} is a {kind} file too")
         check_output(output, inputs)
-    configure_process(threads=threads, flush_denormals=False)
-    model = deepwire.load(models, device, precision, settings=settings, warn=warn, terms=terms)
+    with quick_start():
+        configure_process(threads=threads, flush_denormals=False)
+        model = deepwire.load(models, device, precision, settings=settings, warn=warn, terms=terms)
     source, target = _languages(model, from_, to)
     if output is None:
         output = input_.with_suffix(f".{target or 'translated'}{input_.suffix}")
