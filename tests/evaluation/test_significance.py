@@ -6,10 +6,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest
 
 from deepwire.evaluation.metric_choice import make_metric
-from deepwire.evaluation.significance import (
-    paired_test,
-    resampled_scores,
-)
+from deepwire.evaluation.significance import StandardError, paired_test, resampled_scores
 
 TESTS = ("bootstrap", "randomization")
 SACREBLEU = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
@@ -108,3 +105,30 @@ def test_results_do_not_depend_on_chunks(monkeypatch, reference, damaged):
     monkeypatch.setattr(significance, "_CHUNK_CELLS", 200 * 64)
     split = [paired_test(metric, one, two, test, samples=200) for test in TESTS]
     assert [result.p_value for result in whole] == [result.p_value for result in split]
+
+
+def test_a_standard_error_has_a_normal_and_a_student_part():
+    """Tables of both distributions; beyond all resamples p still becomes smaller."""
+    assert StandardError(2.0, 0.0, 0).critical(0.05) == pytest.approx(2 * 1.959964, abs=1e-5)
+    for degrees, critical in ((1, 12.7062), (3, 3.18245), (4, 2.77645), (39, 2.02269)):
+        assert StandardError(0.0, 2.0, degrees).critical(0.05) == pytest.approx(2 * critical, abs=1e-4)
+    both = StandardError(0.25, 0.35, 39)
+    assert both.critical(0.05) == pytest.approx(2.0 * np.hypot(0.25, 0.35), rel=0.01)
+    assert 0 < both.p_value(4.0) < 1e-9
+    assert StandardError(0.0, 0.0, 0).p_value(0.0) == 1
+
+
+@pytest.mark.parametrize(("known", "estimated", "degrees"), [(0.25, 0.35, 39), (0.3, 0.2, 7), (0.2, 0.0, 0)])
+def test_what_is_visible_is_found_in_four_of_five_repetitions(known, estimated, degrees):
+    """The deviation of seeds is itself estimated anew in each of 3,000 repetitions."""
+    rng, repetitions = np.random.default_rng(1), 3000
+    visible = StandardError(known, estimated, degrees).visible(0.05)
+    noise = rng.normal(0, np.hypot(known, estimated), repetitions)
+    seen = [
+        estimated * np.sqrt(rng.chisquare(degrees) / degrees) if degrees else 0.0 for _ in range(repetitions)
+    ]
+    errors = [StandardError(known, each, degrees) for each in seen]
+    found = [error.p_value(visible + one) < 0.05 for error, one in zip(errors, noise, strict=True)]
+    absent = [error.p_value(one) < 0.05 for error, one in zip(errors, noise, strict=True)]
+    assert np.mean(found) == pytest.approx(0.8, abs=0.03)
+    assert np.mean(absent) == pytest.approx(0.045, abs=0.015)

@@ -6,6 +6,7 @@ resamples. All p-values are two-sided.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ _CHUNK_CELLS = 1 << 22
 _WORD_BITS = 32
 # Scores are sums of products in floating point: a smaller difference than this is rounding.
 _ROUNDING = 1e-9
+_NORMAL = np.linspace(-8, 8, 321)  # standard errors, and how often the normal distribution has them
+_NORMAL_SHARES = np.exp(-(_NORMAL**2) / 2) / np.exp(-(_NORMAL**2) / 2).sum()
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,51 @@ class Comparison:
     baseline_interval: Interval | None = None
     system_interval: Interval | None = None
     difference_interval: Interval | None = None
+
+
+@dataclass(frozen=True)
+class StandardError:
+    """The standard error of a difference, in two parts.
+
+    Attributes:
+        known: The part that is known, as that of the sentences by many resamples: a normal distribution.
+        estimated: The part that was estimated with few `degrees` of freedom, as that of seeds: Student's t.
+    """
+
+    known: float
+    estimated: float
+    degrees: int
+
+    def p_value(self, difference: float) -> float:
+        """The chance of a difference as large in either direction, where there is none."""
+        known = max(self.known, _ROUNDING)
+        if not self.estimated:
+            return math.erfc(abs(difference) / known / math.sqrt(2))
+        rest = (abs(difference) - known * _NORMAL) / self.estimated
+        return min(1.0, 2 * float(_NORMAL_SHARES @ _student_tail(rest, self.degrees)))
+
+    def critical(self, level: float) -> float:
+        """The difference whose p-value is a level."""
+        low, high = 0.0, 1e6 * (self.known + self.estimated)
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.p_value(middle) > level else (low, middle)
+        return high
+
+    def visible(self, level: float, power: float = 0.8) -> float:
+        """The smallest true difference whose p-value is below a level in so many of all repetitions."""
+        return self.critical(level) + self.critical(2 * (1 - power))
+
+
+def _student_tail(values: Floats, degrees: int) -> Floats:
+    """The chances that Student's t is at least as large (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4)."""
+    angles, odd = np.arctan(values / math.sqrt(degrees)), degrees % 2
+    terms, total = np.cos(angles) ** odd, np.zeros_like(angles)
+    for power in range(odd, degrees - 1, 2):
+        total += terms
+        terms = terms * np.cos(angles) ** 2 * (power + 1) / (power + 2)
+    inside: Floats = np.sin(angles) * total
+    return (1 - (2 / math.pi * (angles + inside) if odd else inside)) / 2
 
 
 def paired_test(

@@ -97,6 +97,8 @@ def test_a_run_is_measured_at_each_budget_with_the_mean_of_regular_checkpoints(d
     assert second["updates"] == second["averaged"][-1] <= 30
     assert second["target_tokens"] > first["target_tokens"] > 0
     assert result["curve"]["updates"][:4] == [5, 10, 15, 20]
+    assert first["settings"]["precision"] == "fp32"
+    assert 0 <= first["last"] <= 100
     assert first["best_nll"] == min(result["curve"]["nll"][:3])
     assert result["parameters"] > 1000
     assert result["trained_with"]["torch"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from deepwire.config.counts import counted
 from deepwire.errors import DataError, LogFn, UsageError
 from deepwire.evaluation.metric import Floats
 from deepwire.evaluation.metric_choice import LanguageMetrics
-from deepwire.evaluation.significance import Interval, holm, interval, resampled_scores
+from deepwire.evaluation.significance import StandardError, holm, resampled_scores
 from deepwire.io.atomic import disk_errors
 from deepwire.io.output import write_output
 from deepwire.lab.finding import (
@@ -35,21 +37,23 @@ from deepwire.lab.study.runner import taken_alternatives
 from deepwire.lab.study.store import RunRecord, ScoredTest, Standing, StudyStore, unpack
 
 SAMPLES = 10_000
-_SEED = 1
+_LEVEL = 0.05
 _FEWEST_DEGREES = 3
 _NOT_LEARNED = 0.25  # share of the best BLEU, below which the spread of seeds says nothing of other systems
-_POWER = 1.959964 + 0.841621  # standard errors that a difference needs to be found with 80 % power at 0.05
-_ROUNDING = 1e-9
+_RATE = re.compile(r"(?:peak|scale)[=:] *([0-9][0-9.e-]*)")
 _FEWEST_BARS = 3
 _MILLION, _HOUR = 10**6, 3600
 _SHOWN_FROM = 8  # curves begin at this share of the run: what is before would squeeze the rest
 
 MEASURED = (
     "BLEU is the mean over seeds, and over test sets where there are several; sd is the standard deviation "
-    "over seeds. A difference is tested by {samples:,} bootstrap resamples of the sentences. To each of them "
-    "the chance of seeds is added: Student's t with the standard deviation between seeds of one system, "
-    "pooled over the study. p is two-sided; p (Holm) is corrected for all comparisons of this page. The last "
-    "number is the difference that would be found in four of five repetitions (p below 0.05, without Holm)."
+    "over seeds; last is the last checkpoint alone, where a mean of several translates. The standard error "
+    "of a difference is that of the sentences, by {samples:,} bootstrap resamples, and that of the seeds: "
+    "Student's t with the standard deviation between seeds of one system, pooled over the study. p is two- "
+    "sided; p (Holm) is corrected for all pairs of this page, each of which counts once. Visible is the "
+    "difference that would be found in four of five repetitions: alone (p below 0.05), and among all (p "
+    "below 0.05 divided by the number of pairs). A pair is not decidable here where a paper's difference is "
+    "smaller than what is visible alone, and none was seen."
 )
 
 
@@ -87,18 +91,41 @@ class SystemRuns:
 
 @dataclass(frozen=True)
 class Difference:
-    """How far a system lies above its baseline at a budget (`stop`): BLEU, 95 % of it, two-sided p.
+    """How far a system lies above its baseline at a budget (`stop`), in BLEU.
 
-    `visible` is the smallest difference that is found with 80 % power; `seeds` are those of both.
+    Attributes:
+        pair, stop, value: The two systems, where, and the difference.
+        error: Its standard error: that of sentences is known, that of seeds estimated.
+        seeds: Of both systems.
     """
 
     pair: ComparisonPlan
     stop: str
     value: float
-    bounds: Interval
-    p_value: float
-    visible: float
+    error: StandardError
     seeds: tuple[int, int]
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided."""
+        return self.error.p_value(self.value)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The interval of 95 %."""
+        half = self.error.critical(_LEVEL)
+        return self.value - half, self.value + half
+
+    @property
+    def visible(self) -> float:
+        """The smallest difference that would be found alone in 80 % of repetitions."""
+        return self.error.visible(_LEVEL)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a paper has a difference that is too small to be seen here, and none was seen."""
+        expected = self.pair.expected
+        return expected is not None and abs(expected) < self.visible and self.p_value >= _LEVEL
 
 
 class StudyResults:
@@ -188,28 +215,38 @@ def _difference(
 ) -> Difference:
     own, others = (study.systems[name].scores(stop) for name in (pair.system, pair.baseline))
     value = statistics.fmean(own) - statistics.fmean(others)
-    drawn = resampled[pair.system] - resampled[pair.baseline]
+    drawn = resampled[pair.system].mean(axis=0) - resampled[pair.baseline].mean(axis=0)
     sd, degrees = deviation
-    if degrees:
-        # To draw from two or three runs would say too little of other seeds, and from one nothing.
-        error = sd * math.sqrt(1 / len(own) + 1 / len(others))
-        drawn = drawn + error * np.random.default_rng(_SEED).standard_t(degrees, len(drawn))
-    against = int(np.sum(drawn * np.sign(value) <= _ROUNDING))
-    p_value = min(1.0, 2 * (against + 1) / (len(drawn) + 1))
-    visible = _POWER * float(drawn.std())
-    return Difference(pair, stop, value, interval(drawn), p_value, visible, (len(own), len(others)))
+    share = 1 / len(own) + 1 / len(others)
+    twice = min(sd**2, _variance_of_runs(resampled))  # it is in the deviation between seeds, too
+    error = StandardError(
+        known=math.sqrt(max(0.0, float(np.var(drawn)) - twice * share)),
+        # To resample two or three runs would say too little of other seeds, and one nothing.
+        estimated=sd * math.sqrt(share),
+        degrees=degrees,
+    )
+    return Difference(pair, stop, value, error, (len(own), len(others)))
+
+
+def _variance_of_runs(resampled: Mapping[str, Floats]) -> float:
+    """The variance by the choice of sentences that each run has for itself, beside other seeds."""
+    degrees = sum(len(runs) - 1 for runs in resampled.values())
+    squares = sum(float(np.var(runs - runs.mean(axis=0), axis=1).sum()) for runs in resampled.values())
+    return squares / degrees if degrees else 0.0
 
 
 def _resampled(study: StudyResults, stop: str, samples: int) -> dict[str, Floats]:
-    """Mean BLEU of each system on the same resamples of the sentences, ``[samples]``."""
+    """BLEU of the runs of each system on the same resamples of the sentences, ``[seeds, samples]``."""
     metric = LanguageMetrics(("bleu",)).of("en")[0]  # made of the same sums, whatever the tokenizer was
     tests = {name: each.tests(stop) for name, each in study.systems.items() if each.tests(stop)}
     runs = [(name, seed) for name, by_seed in tests.items() for seed in by_seed]
     if not runs:
         return {}
     names = list(tests[runs[0][0]][runs[0][1]])
+    # A text in several directions is one choice of sentences: their differences are not independent.
+    texts = list(dict.fromkeys(test.partition(" ")[2] for test in names))
     total = np.zeros((len(runs), samples))
-    for number, test in enumerate(names):
+    for test in names:
         scored = [tests[name][seed].get(test) for name, seed in runs]
         there = [each for each in scored if each is not None]
         if len(there) < len(runs) or len({each.text for each in there}) > 1:
@@ -218,11 +255,10 @@ def _resampled(study: StudyResults, stop: str, samples: int) -> dict[str, Floats
                 "measure all of them on one text: move the results of the others away",
             )
         rows = tuple(unpack(each.statistics) for each in there)
-        total += resampled_scores(metric, rows, samples=samples, seed=number)
+        seed = texts.index(test.partition(" ")[2])
+        total += resampled_scores(metric, rows, samples=samples, seed=seed)
     of_run = dict(zip(runs, total / len(names), strict=True))
-    return {
-        name: np.mean([of_run[name, seed] for seed in by_seed], axis=0) for name, by_seed in tests.items()
-    }
+    return {name: np.stack([of_run[name, seed] for seed in by_seed]) for name, by_seed in tests.items()}
 
 
 def findings(
@@ -235,11 +271,20 @@ def findings(
     """
     studies = [StudyResults(plan, store) for plan, store in plans]
     tested = differences(studies, samples)
-    corrected = iter(holm([each.p_value for of_study in tested for each in of_study]))
+    # Two claims may rest on one pair: it is corrected for once.
+    keys = [[(n, d.pair.system, d.pair.baseline, d.stop) for d in found] for n, found in enumerate(tested)]
+    p_values = dict(zip(chain(*keys), (each.p_value for each in chain(*tested)), strict=True))
+    corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     made = []
-    for study, of_study in zip(studies, tested, strict=True):
-        rows = [_difference_row(each, next(corrected)) for each in of_study]
-        tables = [_scores(study), _by_test(study), _differences(rows), _trials(study), _conditions(study)]
+    for study, of_study, of_keys in zip(studies, tested, keys, strict=True):
+        rows = [
+            (each.is_open, _difference_row(each, corrected[key], _LEVEL / len(corrected)))
+            for each, key in zip(of_study, of_keys, strict=True)
+        ]
+        tables = [_scores(study), _by_test(study)]
+        for title, wanted in (("Differences", False), ("Not decidable here", True)):
+            tables.append(_differences(title, [row for is_open, row in rows if is_open is wanted]))
+        tables += [_rates(study), _trials(study), _conditions(study)]
         made.append(
             Finding(
                 analysis="study",
@@ -264,7 +309,13 @@ def _scores(study: StudyResults) -> Table:
             if standings := [each for of_seed in system.standings(stop).values() for each in of_seed]:
                 rows.append(_score_row(study, name, stop, standings))
     columns = ["system", "setting tried", "parameters [M] .2", "at update", "seeds", "BLEU .2", "sd .2"]
-    columns += ["chrF .2", "validation loss [nats/token] .3", "target tokens [M] .1", "training [h] .2"]
+    columns += [
+        "last .2",
+        "chrF .2",
+        "validation loss [nats/token] .3",
+        "target tokens [M] .1",
+        "training [h] .2",
+    ]
     return Table(title="Scores", columns=[*columns, "decoding [sent/s] .1"], rows=rows)
 
 
@@ -272,6 +323,7 @@ def _score_row(study: StudyResults, name: str, stop: str, standings: Sequence[St
     system = study.systems[name]
     bleu = system.scores(stop)
     tests = [test for standing in standings for test in standing.tests.values()]
+    last = [standing.last for standing in standings if standing.last is not None]
     losses = [standing.best_nll for standing in standings if standing.best_nll is not None]
     seconds = sum(test.seconds for test in tests)
     return (
@@ -282,6 +334,7 @@ def _score_row(study: StudyResults, name: str, stop: str, standings: Sequence[St
         len(bleu),
         statistics.fmean(bleu),
         statistics.stdev(bleu) if len(bleu) > 1 else None,
+        statistics.fmean(last) if last else None,
         statistics.fmean(test.chrf for test in tests),
         statistics.fmean(losses) if losses else None,
         statistics.fmean(standing.target_tokens for standing in standings) / _MILLION,
@@ -304,27 +357,55 @@ def _by_test(study: StudyResults) -> Table:
     return Table(title="BLEU by test set", columns=columns, rows=rows)
 
 
-def _difference_row(each: Difference, corrected: float) -> dict[str, Cell]:
-    ends = (f"{round(end, 2) + 0.0:+.2f}" for end in (each.bounds.low, each.bounds.high))
+def _signed(value: float) -> str:
+    return f"{round(value, 2) + 0.0:+.2f}"
+
+
+def _difference_row(each: Difference, corrected: float, strict: float) -> dict[str, Cell]:
     return {
         "question": each.pair.question,
         "system": each.pair.system,
         "against": each.pair.baseline,
         "at update": _at(each.stop),
-        "difference [BLEU]": f"{round(each.value, 2) + 0.0:+.2f}",
-        "95 %": " to ".join(ends),
-        "p .4": each.p_value,
+        "difference [BLEU]": _signed(each.value),
+        "95 %": " to ".join(map(_signed, each.bounds)),
+        "p": each.p_value,
         "p (Holm) .3": corrected,
-        "visible at 80 % power [BLEU] .2": each.visible,
+        "visible alone [BLEU] .2": each.visible,
+        "among all [BLEU] .2": each.error.visible(strict),
         "seeds": f"{each.seeds[0]}, {each.seeds[1]}",
+        "a paper's [BLEU]": "" if each.pair.expected is None else _signed(each.pair.expected),
         "what a paper has": each.pair.paper,
     }
 
 
-def _differences(rows: Sequence[Mapping[str, Cell]]) -> Table:
+def _differences(title: str, rows: Sequence[Mapping[str, Cell]]) -> Table:
     """Without the columns of questions and papers where no comparison has any."""
     used = [name for name in (rows[0] if rows else ()) if any(row[name] != "" for row in rows)]
-    return Table(title="Differences", columns=used, rows=[[row[name] for name in used] for row in rows])
+    return Table(title=title, columns=used, rows=[[row[name] for name in used] for row in rows])
+
+
+def _rates(study: StudyResults) -> Table:
+    """The learning rates with which systems that are the same otherwise were trained to the end."""
+    groups: dict[tuple[str, ...], dict[float, tuple[str, float]]] = {}
+    for name, system in study.systems.items():
+        if stop := next((stop for stop in reversed(study.plan.stops) if system.scores(stop)), ""):
+            settings = next(iter(system.runs.values()))[0].settings
+            of_rate = [each for each in settings if each.startswith("training.schedule")]
+            same = stop, *(each for each in settings if each not in of_rate)
+            rate = float(["1", *_RATE.findall(" ".join(of_rate))][-1])
+            groups.setdefault(same, {})[rate] = name, statistics.fmean(system.scores(stop))
+    rows = list[tuple[Cell, ...]]()
+    for rates in groups.values():
+        best = max(rates, key=lambda rate: rates[rate][1])
+        tried = ", ".join(f"{rate:g}: {rates[rate][1]:.2f}" for rate in sorted(rates))
+        if len(rates) > 1:
+            inside = "yes" if min(rates) < best < max(rates) else "no"
+            rows.append((next(iter(rates.values()))[0], tried, f"{best:g}", inside))
+    if alone := [name for rates in groups.values() for name, _ in rates.values() if len(rates) == 1]:
+        rows.append((", ".join(alone), "one rate", "", "no"))
+    columns = ["system", "rate: BLEU", "best", "the best lies between others"]
+    return Table(title="Rates tried to the end", columns=columns, rows=rows)
 
 
 def _trials(study: StudyResults) -> Table:
@@ -382,8 +463,8 @@ def _bars(found: Sequence[Difference]) -> Iterator[Figure]:
         bars = Series(
             name="difference",
             y=[each.value for each in chosen],
-            low=[each.bounds.low for each in chosen],
-            high=[each.bounds.high for each in chosen],
+            low=[each.bounds[0] for each in chosen],
+            high=[each.bounds[1] for each in chosen],
         )
         yield BarChart(
             name=f"differences-{number}",

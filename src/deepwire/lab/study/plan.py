@@ -96,6 +96,7 @@ class ComparisonPlan(Section):
     baseline: str = Field(description="the system that it is tested against")
     question: str = Field(default="", description="what the pair is to decide; questions share a figure")
     paper: str = Field(default="", description="what a paper says of the two")
+    expected: float | None = Field(default=None, description="the difference in BLEU that the paper has")
 
 
 class Plan(Section):

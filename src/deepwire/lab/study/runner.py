@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from deepwire.errors import DeepwireError, DivergedError, LogFn, ModelError
 from deepwire.evaluation.texts import SearchSettings
 from deepwire.io.atomic import disk_errors, write_text
 from deepwire.io.regular_files import read_json
-from deepwire.lab.scorer import Scorer
+from deepwire.lab.scorer import Scorer, TimedTranslation
 from deepwire.lab.study.plan import ALL, OWN, Plan, Study, StudyRun
 from deepwire.lab.study.processes import Failure, require_own_folder, stoppable, train_runs
 from deepwire.lab.study.store import LearningCurve, RunRecord, ScoredTest, Standing, StudyStore, pack
@@ -196,6 +197,13 @@ def measured(study: Study, run: StudyRun, before: RunRecord, warn: LogFn) -> Run
         raise ModelError(f"{directory.metrics}: holds no update")
     updates = averaged[-1] if averaged else int(number_of(trained[-1], "update"))
     tests, scorer = _tests(study, run, folder, warn)
+    # The checkpoint is gone where the mean was made long ago, and is measured again.
+    last = [
+        scorer.score(done.lines)
+        for checkpoint in directory.checkpoints()
+        if checkpoint.update in averaged[-1:]
+        for _, _, scorer, done in _translated(study, run, checkpoint.path, warn)
+    ]
     settings = {name: value for name, value in scorer.settings.items() if name not in _OF_TEXT}
     standing = Standing(
         updates=updates,
@@ -206,6 +214,7 @@ def measured(study: Study, run: StudyRun, before: RunRecord, warn: LogFn) -> Run
         best_update=best[1],
         stood_still=run.updates is not None and updates < run.updates,
         averaged=averaged,
+        last=statistics.fmean(last) if last else None,
         settings=settings | {"processor": str(describe(scorer.loaded.device)["device"])},
         tests=tests,
     )
@@ -285,28 +294,35 @@ def _curve(log: Sequence[Mapping[str, object]]) -> LearningCurve:
 def _tests(study: Study, run: StudyRun, folder: Path, warn: LogFn) -> tuple[dict[str, ScoredTest], Scorer]:
     """Every test set translated; the translations are written to ``translations/``."""
     tests = {}
-    several = run.loaded.config.data.languages is not None
-    for direction in run.directions:
-        for name, pairs in study.tests(run, direction).items():
-            metric, chrf = run.metric("bleu", direction), run.metric("chrf", direction)
-            to = direction.partition("-")[2] if several else ""
-            scorer = Scorer(str(folder), pairs, SearchSettings({}), warn, to=to, metric=metric)
-            done = scorer.translate(scorer.model)
-            answers = pairs.reference.answers
-            tests[name] = ScoredTest(
-                bleu=scorer.score(done.lines),
-                chrf=chrf.score(done.lines, answers).value,
-                signature=scorer.settings["BLEU"],
-                text=scorer.settings["text digest"],
-                sentences=len(done.lines),
-                statistics=pack(metric.statistics(done.lines, answers)),
-                seconds=done.seconds,
-            )
-            path = study.folder / "translations" / f"{run.name}.{run.budget}.{name.replace(' ', '.')}.txt"
-            with disk_errors(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, "".join(f"{line}\n" for line in done.lines))
+    for direction, name, scorer, done in _translated(study, run, folder, warn):
+        answers = scorer.pairs.reference.answers
+        tests[name] = ScoredTest(
+            bleu=scorer.score(done.lines),
+            chrf=run.metric("chrf", direction).score(done.lines, answers).value,
+            signature=scorer.settings["BLEU"],
+            text=scorer.settings["text digest"],
+            sentences=len(done.lines),
+            statistics=pack(scorer.metric.statistics(done.lines, answers)),
+            seconds=done.seconds,
+        )
+        path = study.folder / "translations" / f"{run.name}.{run.budget}.{name.replace(' ', '.')}.txt"
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, "".join(f"{line}\n" for line in done.lines))
     return tests, scorer
+
+
+def _translated(
+    study: Study, run: StudyRun, folder: Path, warn: LogFn
+) -> Iterator[tuple[str, str, Scorer, TimedTranslation]]:
+    """Direction, name and translation of every test set."""
+    several = run.loaded.config.data.languages is not None
+    search = SearchSettings({}, precision="fp32")  # one format, whatever machine translates
+    for direction in run.directions:
+        to = direction.partition("-")[2] if several else ""
+        for name, pairs in study.tests(run, direction).items():
+            scorer = Scorer(str(folder), pairs, search, warn, to=to, metric=run.metric("bleu", direction))
+            yield direction, name, scorer, scorer.translate(scorer.model)
 
 
 def _trained_with(run: RunDirectory) -> dict[str, str]:

@@ -59,6 +59,7 @@ class Standing(_Record):
         nll: Of the last validation, nats a token; `best_nll` and `best_update`: the lowest so far.
         stood_still: Whether early stopping ended the run before the budget.
         averaged: Updates of the checkpoints whose mean translated; empty: the best one did.
+        last: BLEU of the last of them alone, the mean over tests; None where it was not kept.
         settings: Of decoding.
         tests: By direction, and by direction and name those of ``more_tests``.
     """
@@ -71,6 +72,7 @@ class Standing(_Record):
     best_update: int | None
     stood_still: bool
     averaged: tuple[int, ...]
+    last: float | None = None
     settings: dict[str, str]
     tests: dict[str, ScoredTest]
 
