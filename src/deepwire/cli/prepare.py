@@ -24,8 +24,11 @@ def prepare(run_file: RunFileName, overrides: Overrides = None, as_json: Json = 
 
     Examples: deepwire prepare run.yaml; deepwire prepare run.yaml data.vocabulary.size=4k --json
     """
-    from deepwire.api.prepare import prepare as prepare_text
-    from deepwire.runfile import load_run_file
+    from deepwire.ops.process import quick_start
+
+    with quick_start():
+        from deepwire.api.prepare import prepare as prepare_text
+        from deepwire.runfile import load_run_file
 
     loaded = load_run_file(run_file, overrides or [])
     start = time.monotonic()

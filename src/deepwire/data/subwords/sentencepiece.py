@@ -21,10 +21,10 @@ from unicodedata import normalize
 import numpy as np
 import sentencepiece
 
-from deepwire.data.subwords.base import BOS, EOS, PAD, SPECIAL_PIECES, UNK, Segmentation, Vocabulary, id_dtype
+from deepwire.data.subwords.base import BOS, EOS, PAD, SPECIAL_PIECES, UNK, Segmentation, Vocabulary
 from deepwire.data.subwords.sampling import LONGEST_KEPT, NEVER, DropoutMerges, Lattice
 from deepwire.data.subwords.words import UNKNOWN, Dictionary
-from deepwire.data.text.pairs import Pair, Reservoir, without_surrogates
+from deepwire.data.text.pairs import Pair, Reservoir, Texts, without_surrogates
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
 from deepwire.errors import DataError, ModelError
 
@@ -41,6 +41,7 @@ _WORD = re.compile(f"{SPACE}[^{SPACE}]*|[^{SPACE}]+")
 _UNKNOWN_PENALTY = 10.0
 """SentencePiece's own: an unknown character is that much less likely than the rarest piece."""
 _MAX_CACHED = 1 << 16
+_MAX_WORDS = 1 << 18
 
 
 def read_processor(model: bytes, where: str) -> sentencepiece.SentencePieceProcessor:
@@ -156,40 +157,38 @@ class SentencePieceVocabulary(Vocabulary):
         return str(self._processor.id_to_piece(number))
 
 
-class _SegmentedWords(dict[str, bytes]):
-    """The ids of words, each word segmented once; merges never reach over a space, so a text is its words."""
-
-    def __init__(self, encode: Callable[[str], list[int]], dtype: np.dtype[np.integer]) -> None:
-        super().__init__()
-        self._encode, self.dtype = encode, dtype
-
-    def __missing__(self, word: str) -> bytes:
-        ids = np.array(self._encode(word), self.dtype).tobytes()
-        if len(word) <= LONGEST_KEPT and len(self) < _MAX_CACHED:
-            self[word] = ids
-        return ids
-
-
 class BpeVocabulary(SentencePieceVocabulary):
     """Byte-pair encoding; sampling is BPE-dropout (Provilkov et al. 2020)."""
 
     def segment(self, texts: Sequence[str]) -> Segmentation:
-        """`encode` of each text, as arrays: words that came before are looked up."""
-        words = self._words
-        if words is None:
+        """`encode` of each text, as arrays; each word is cut once, as merges never reach over a space."""
+        if not self._cuts_at_spaces:
             return super().segment(texts)
-        rows = [b"".join(map(words.__getitem__, text.split(" "))) for text in texts]
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows)) // words.dtype.itemsize
-        return Segmentation(np.frombuffer(b"".join(rows), words.dtype), lengths)
+        lines, known = [text.split(" ") for text in texts], self._known
+        if len(known) > _MAX_WORDS:
+            known.clear()
+        new = list(set[str]().union(*lines).difference(known))
+        cut = super().segment(new)
+        sizes = (cut.lengths * cut.pieces.itemsize).astype(np.int32)
+        known.update(zip(new, Texts(cut.pieces.tobytes(), sizes).lines(), strict=True))
+        rows = [b"".join(map(known.__getitem__, words)) for words in lines]
+        for word in new:
+            if len(word) > LONGEST_KEPT:
+                del known[word]
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows)) // cut.pieces.itemsize
+        return Segmentation(np.frombuffer(b"".join(rows), cut.pieces.dtype), lengths)
 
     @cached_property
-    def _words(self) -> _SegmentedWords | None:
-        """None for a model that does not cut text at spaces, as those that are learned here do."""
+    def _known(self) -> dict[str, bytes]:
+        """The ids of words that came before."""
+        return {}
+
+    @cached_property
+    def _cuts_at_spaces(self) -> bool:
+        """Whether the model cuts text at spaces, as those that are learned here do."""
         pieces = self._piece_ids
         by_words = SPACE in pieces and all(SPACE not in piece[1:] for piece in pieces)
-        if not by_words or self._processor.normalize("  a  b ") != f"{SPACE}a{SPACE}b":
-            return None
-        return _SegmentedWords(self.encode, id_dtype(self.size))
+        return by_words and self._processor.normalize("  a  b ") == f"{SPACE}a{SPACE}b"
 
     def _cut(self, word: str, strength: float, generator: random.Random) -> list[str]:
         return self._merges.cut(word, strength, generator)
