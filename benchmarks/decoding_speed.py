@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
 import harness
 import torch
@@ -47,6 +47,7 @@ from deepwire.decoding.search import Batch, generate
 from deepwire.errors import DeepwireError, ModelError
 from deepwire.evaluation.metric_choice import corpus_score
 from deepwire.model.build import build_model
+from deepwire.model.captured_steps import capturing
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.allocator import keep_memory
 from deepwire.ops.packed_linear import has_kernels, pack_linears
@@ -263,11 +264,13 @@ def work(job: Job, format_name: str) -> None:
     kind, packing = PRECISIONS[format_name]
     if kind is torch.float32:
         set_fp32_matmul("auto")
-    model = model_of(job["origin"], kind)
+    model: Any = model_of(job["origin"], kind)
     if job["shortest"] == job["longest"]:
         end_late(model)
     pack_linears(model, packing)
-    shortlist = shortlist_of(job["shortlist"], model.target_vocabulary)
+    size = model.target_vocabulary
+    model = capturing(model, torch.device("cpu"), False)
+    shortlist = shortlist_of(job["shortlist"], size)
     results = []
     for setting in job["settings"]:
         translate(

@@ -40,8 +40,8 @@ from deepwire.decoding.model_inputs import batches_by_length, pad_batch
 from deepwire.decoding.models import StepModel
 from deepwire.decoding.search import Batch, generate
 from deepwire.model.build import build_model
+from deepwire.model.captured_steps import CapturedModel, CudaGraphCapture
 from deepwire.model.config import ModelConfig
-from deepwire.model.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.runfile import load_run_file
 
 # Recipes by the name that the tables use.
@@ -306,7 +306,7 @@ def decoding(
     batches = batches_by_length([len(ids) for ids in test], max(1, settings.batch_tokens // settings.width))
     plain: list[tuple[int, ...]] = []
     for graphs in (False, True) if device.type == "cuda" else (False,):
-        stepped = CudaGraphModel(model, CudaGraphCapture(device)) if graphs else model
+        stepped = CapturedModel(model, CudaGraphCapture(device)) if graphs else model
         # The largest and the smallest: what memory they need is there before the clock starts. Graphs of
         # common shapes are recorded in the first two passes.
         for warm in (batches, batches) if graphs else ([batches[0], batches[-1]],):

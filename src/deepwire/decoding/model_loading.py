@@ -24,7 +24,7 @@ from deepwire.decoding.shortlist import ShortlistChoice, load_shortlist
 from deepwire.decoding.terms import Terminology
 from deepwire.decoding.translator import Translator
 from deepwire.errors import LogFn, ModelError, UsageError
-from deepwire.model.cuda_graphs import CudaGraphCapture, CudaGraphModel, is_captured
+from deepwire.model.captured_steps import capturing
 from deepwire.model.embedding import positions_learned
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.packed_linear import Packing, has_kernels, pack_linears
@@ -294,9 +294,10 @@ def translator_of(
         raise UsageError(f"terms: must be the path of a file, not {shown(terms)}")
     first = loaded.models[0]
     warn = logging.getLogger("deepwire").warning if warn is None else warn
-    members: list[EnsembleMember] = [stored.model for stored in loaded.models]
-    if loaded.device.type == "cuda" and is_captured(loaded.config.cuda_graphs, loaded.device):
-        members = [CudaGraphModel(stored.model, CudaGraphCapture(loaded.device)) for stored in loaded.models]
+    graphs = loaded.config.cuda_graphs
+    members: list[EnsembleMember] = [
+        capturing(stored.model, loaded.device, graphs) for stored in loaded.models
+    ]
     return Translator(
         members,
         first.vocabularies,

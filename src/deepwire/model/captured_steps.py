@@ -1,9 +1,9 @@
-"""CUDA graph capture of decoder steps: captured once for each shape, replayed as one graph from then on.
+"""Decoder steps that are captured once for each shape, and replayed as one from then on.
 
-A step of a decoder is a hundred small kernels or more, and a GPU is done with each of them sooner than Python
-can launch the next. A captured graph launches them all at once. What it reads and writes stays at fixed
-addresses, so the state of a batch is copied there when its shape changes, and what a step changes is left
-there from then on.
+A step of a decoder is a hundred small kernels or more, and a device is done with each of them sooner than
+Python can launch the next. A replay launches them all at once: as a CUDA graph on a GPU, as a tape
+(`deepwire.ops.cpu_tape`) on a CPU. What it reads and writes stays at fixed addresses, so the state of a batch
+is copied there when its shape changes, and what a step changes is left there from then on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Literal, Protocol, Self, TypeVar
 
 import torch
@@ -23,6 +24,7 @@ from deepwire.model.decoder_state import DecoderState
 from deepwire.model.kv_cache import GraphStep
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.attention import few_shapes
+from deepwire.ops.cpu_tape import CpuTape, library
 
 Result = TypeVar("Result")
 
@@ -39,8 +41,26 @@ def is_captured(wanted: bool | Literal["auto"], device: torch.device) -> bool:
     return torch.cuda.mem_get_info(device)[0] >= MEMORY_FOR_GRAPHS if wanted == "auto" else wanted
 
 
+def capturing(
+    model: TranslationModel, device: torch.device, wanted: bool | Literal["auto"]
+) -> TranslationModel | CapturedModel:
+    """The model with its steps captured, where this device can do that; `wanted` as in `is_captured`."""
+    if device.type == "cuda":
+        return CapturedModel(model, CudaGraphCapture(device)) if is_captured(wanted, device) else model
+    compiled = None if model.head.table.weight.dtype != torch.float32 else library()
+    return model if compiled is None else CapturedModel(model, CpuTape(model, compiled))
+
+
 class GraphCapture(Protocol):
-    """Captures work whose tensors stay at their addresses, and whose Python numbers stay as they are."""
+    """Captures work whose tensors stay at their addresses, and whose Python numbers stay as they are.
+
+    Attributes:
+        most: Sentences of a batch whose steps are captured; those of larger ones run as they are. None: any.
+        room: Slots that caches get at a time: more of them are fewer shapes.
+    """
+
+    most: int | None
+    room: int
 
     def capture(self, work: Callable[[], Result]) -> tuple[Result, Callable[[], None]]:
         """The result of `work`, and the replay: only a replay fills the tensors which were returned.
@@ -53,6 +73,9 @@ class GraphCapture(Protocol):
 
 class CudaGraphCapture:
     """Captures CUDA graphs. The graphs of one object share memory, so they run one after the other."""
+
+    most: int | None = None
+    room = 1
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -84,7 +107,7 @@ class _BatchToken:
 
 
 @dataclass(frozen=True)
-class CudaGraphState(DecoderState):
+class CapturedState(DecoderState):
     """A state padded with more sentences than were asked for: those after the first `count` are padding."""
 
     count: int = 0
@@ -92,8 +115,9 @@ class CudaGraphState(DecoderState):
 
     def reorder(self, rows: Tensor) -> Self:
         """New row i continues old row `rows[i]`."""
-        padding = torch.arange(rows.numel(), self.rows, device=rows.device)
-        return super().reorder(torch.cat([rows, padding]))
+        if rows.numel() < self.rows:
+            rows = torch.cat([rows, torch.arange(rows.numel(), self.rows, device=rows.device)])
+        return super().reorder(rows)
 
     def keep(self, sentences: Tensor) -> Self:
         """Only these sentences, with all their rows."""
@@ -101,19 +125,20 @@ class CudaGraphState(DecoderState):
         return replace(super().keep(_pad_to_power_of_two(sentences)), count=count)
 
 
-class CudaGraphModel:
-    """A model whose steps are captured as CUDA graphs; an `EnsembleMember` like the model itself.
+class CapturedModel:
+    """A model whose steps are captured; an `EnsembleMember` like the model itself.
 
     The first step of a shape runs as it is, the second is captured. Log-probabilities are only valid until
     the next step.
 
     Args:
         model: Its parameters must stay at their addresses.
-        capture: Captures graphs on the device of the model.
+        capture: Captures on the device of the model.
     """
 
     def __init__(self, model: TranslationModel, capture: GraphCapture) -> None:
         self._model = model
+        self._lock = Lock()
         self._capture: GraphCapture | None = capture
         # None: the shape was met once. Least recently used first.
         self._captured: OrderedDict[Hashable, _CapturedStep | None] = OrderedDict()
@@ -121,9 +146,11 @@ class CudaGraphModel:
     @torch.inference_mode()
     def start(
         self, source: Tensor, *, languages: Tensor | None = None, prompt: Tensor | None = None
-    ) -> CudaGraphState:
+    ) -> DecoderState:
         """Encode `source` `[N, S]`, and read prompts `[N, P]`; arguments as in `TranslationModel.start`."""
         count, length = source.shape
+        if self._capture is None or count > (self._capture.most or count):
+            return self._model.start(source, languages=languages, prompt=prompt)
         padded_length = -(-length // _LENGTH_STEP) * _LENGTH_STEP
         source = torch.nn.functional.pad(source, (0, padded_length - length), value=self._model.pad_id)
         if languages is not None and languages.numel() == count:
@@ -131,15 +158,18 @@ class CudaGraphModel:
         prompt = None if prompt is None else _pad_to_power_of_two(prompt)
         source = _pad_to_power_of_two(source)
         state = self._model.start(source, languages=languages, prompt=prompt)
-        return CudaGraphState(**vars(state), count=count)
+        return CapturedState(**vars(state), count=count)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Log-probabilities `[rows, V]` of what follows `tokens` `[rows]`."""
-        if self._capture is None or not isinstance(state, CudaGraphState):
+        if self._capture is None or not isinstance(state, CapturedState):
             return self._model.step(tokens, state)
-        state, rows = state.ensure_capacity(), tokens.numel()
-        captured = self._captured_step(tokens, state, self._capture)
+        index, rows = state.index, tokens.numel()
+        if index.used + index.width > index.capacity:
+            state = state.ensure_capacity(max(1, self._capture.room // index.width))
+        with self._lock:
+            captured = self._captured_step(tokens, state, self._capture)
         if captured is None:
             padded = torch.cat([tokens, tokens[:1].expand(state.rows - rows)])
             log_probs, following = self._model.step(padded, state)
@@ -149,9 +179,15 @@ class CudaGraphModel:
         return log_probs[:rows], following
 
     def _captured_step(
-        self, tokens: Tensor, state: CudaGraphState, capture: GraphCapture
+        self, tokens: Tensor, state: CapturedState, capture: GraphCapture
     ) -> _CapturedStep | None:
-        """The captured step of the shape of this state; None if it is new, or another batch lies there."""
+        """The captured step of the shape of this state; None if it is new, or another batch lies there.
+
+        From now on this batch lies there.
+        """
+        captured = state.batch.captured
+        if captured is not None and captured.sizes == _sizes(state):
+            return captured
         shape = _shape(state)
         known = shape in self._captured
         captured = self._captured.get(shape)
@@ -161,7 +197,10 @@ class CudaGraphModel:
         self._captured.move_to_end(shape)
         if len(self._captured) > MAX_GRAPHS:
             self._captured.popitem(last=False)
-        return captured if captured is not None and captured.is_free_for(state.batch) else None
+        if captured is None or not captured.is_free_for(state.batch):
+            return None
+        captured.assign(state.batch)
+        return captured
 
     def score(
         self, source: Tensor, target_input: Tensor, target_output: Tensor, *, languages: Tensor | None = None
@@ -201,9 +240,10 @@ class _CapturedStep:
     """The graph of one shape, and the fixed tensors that it reads and writes."""
 
     def __init__(
-        self, model: TranslationModel, tokens: Tensor, state: CudaGraphState, capture: GraphCapture
+        self, model: TranslationModel, tokens: Tensor, state: CapturedState, capture: GraphCapture
     ) -> None:
         width, device = state.index.width, tokens.device
+        self.sizes = _sizes(state)
         self._batch: weakref.ref[_BatchToken] | None = None
         self._tokens = tokens.new_zeros(state.rows)
         vectors = model.vectors_of(state)
@@ -228,13 +268,20 @@ class _CapturedStep:
         other = None if self._batch is None else self._batch()
         return other is None or other is batch
 
+    def assign(self, batch: _BatchToken) -> None:
+        """From now on this batch lies here, and no longer where it was."""
+        before = batch.captured
+        if before is not self:
+            if before is not None:
+                before._batch = None
+            batch.captured, self._batch = self, weakref.ref(batch)
+
     def replay(
-        self, vectors: Tensor | None, tokens: Tensor, state: CudaGraphState
-    ) -> tuple[Tensor, CudaGraphState]:
+        self, vectors: Tensor | None, tokens: Tensor, state: CapturedState
+    ) -> tuple[Tensor, CapturedState]:
         for fixed, present in zip(self._inputs, _tensors(state), strict=True):
             if fixed is not present:
                 fixed.copy_(present)
-        self._assign(state.batch)
         self._tokens[: tokens.numel()].copy_(tokens)
         if self._vectors is not None and vectors is not None:
             self._vectors.copy_(vectors)
@@ -248,31 +295,26 @@ class _CapturedStep:
             state, context=after.context.replace(index=index), states=after.states
         )
 
-    def _assign(self, batch: _BatchToken) -> None:
-        """From now on this batch lies here, and no longer in the graph where it was."""
-        before = batch.captured
-        if before is not self:
-            if before is not None:
-                before._batch = None
-            batch.captured, self._batch = self, weakref.ref(batch)
-
 
 def _tensors(state: DecoderState) -> list[Tensor]:
-    tensors: list[Tensor] = []
+    """All tensors of a state, in the order of `DecoderState.mapped`."""
+    index, context = state.index, state.context
+    found = [*(index.ancestry or ())]
+    found += [each for each in (index.skipped, context.languages) if each is not None]
+    for leaves in (*context.memory, *state.states):
+        found += leaves
+    return found
 
-    def collect(tensor: Tensor) -> Tensor:
-        tensors.append(tensor)
-        return tensor
 
-    state.mapped(collect)
-    return tensors
+def _sizes(state: DecoderState) -> tuple[int, int, int]:
+    """The sizes of the shape of a state that may change within a batch."""
+    index = state.index
+    return index.groups, index.width, index.capacity
 
 
 def _shape(state: DecoderState) -> Hashable:
     """The shape that states must share to be read by the same graph."""
-    index = state.index
-    shapes = ((tensor.shape, tensor.dtype) for tensor in _tensors(state))
-    return index.groups, index.width, index.capacity, *shapes
+    return *_sizes(state), *((tensor.shape, tensor.dtype) for tensor in _tensors(state))
 
 
 def _pad_to_power_of_two(sentences: Tensor) -> Tensor:

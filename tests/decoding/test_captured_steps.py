@@ -17,11 +17,12 @@ from torch.utils._pytree import tree_flatten, tree_leaves
 
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.search import Batch, generate
-from deepwire.model import cuda_graphs
+from deepwire.model import captured_steps
 from deepwire.model.build import build_model
+from deepwire.model.captured_steps import CapturedModel, CudaGraphCapture, capturing
 from deepwire.model.config import ModelConfig
-from deepwire.model.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.model.translation_model import TranslationModel
+from deepwire.ops.cpu_tape import library
 
 SIZE = 40
 # What looks at values, or brings numbers of the host to the device: a CUDA graph cannot hold it.
@@ -53,6 +54,8 @@ MODELS: Mapping[str, Mapping[str, object]] = {
 class Replay(TorchDispatchMode):
     """Captures like a CUDA graph: see above. Counts what it captures, and what is carried out."""
 
+    most, room = None, 1
+
     def __init__(self) -> None:
         super().__init__()
         self.captured = self.carried_out = 0
@@ -71,7 +74,7 @@ class Replay(TorchDispatchMode):
         return result
 
     def capture(self, work: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
-        """See `deepwire.model.cuda_graphs.GraphCapture`."""
+        """See `deepwire.model.captured_steps.GraphCapture`."""
         self._log, self._before = [], []
         with self:
             result = work()
@@ -153,11 +156,15 @@ PLAIN = ("self-attention", "depth-wise LSTM", "decoder only")
 def test_captured_steps_give_the_same_translations(toys, name, settings):
     model = small_model(MODELS[name])
     replay = Replay()
-    captured = CudaGraphModel(model, replay)
+    stepped = [CapturedModel(model, replay), capturing(model, torch.device("cpu"), False)]
     for seed, count in ((1, 6), (2, 7), (3, 3)):
         sources = toys.random_sources(count, SIZE, seed=seed)
-        assert answers(captured, sources, toys, **settings) == answers(model, sources, toys, **settings)
+        plain = answers(model, sources, toys, **settings)
+        for captured in stepped:
+            assert answers(captured, sources, toys, **settings) == plain
     assert replay.carried_out > replay.captured > 0
+    if library() is not None:
+        assert any(stepped[1]._captured.values())
 
 
 @torch.inference_mode()
@@ -181,7 +188,7 @@ def turns(model, sources, delay, steps=24):
 def test_batches_that_are_searched_at_the_same_time_keep_apart(toys, name, delay):
     """Two states of the same shape, of which only one can lie in a captured step."""
     model, replay = small_model(MODELS[name]), Replay()
-    captured = CudaGraphModel(model, replay)
+    captured = CapturedModel(model, replay)
     sources = [toys.padded(toys.random_sources(3, SIZE, seed=seed)) for seed in (1, 2)]
     for one, other in zip(turns(captured, sources, delay), turns(model, sources, delay), strict=True):
         assert torch.allclose(one, other, atol=1e-5)
@@ -191,7 +198,7 @@ def test_batches_that_are_searched_at_the_same_time_keep_apart(toys, name, delay
 def test_every_language_of_a_batch_stays_with_its_row(toys):
     own = {"norm": True, "embedding": "decoder", "output_bias": True}
     model, replay = small_model({"languages": own}, languages=3), Replay()
-    captured = CudaGraphModel(model, replay)
+    captured = CapturedModel(model, replay)
     sources = toys.random_sources(5, SIZE)
     rows = torch.tensor([2, 0, 1, 1, 0])
 
@@ -215,14 +222,14 @@ def test_every_language_of_a_batch_stays_with_its_row(toys):
 )
 def test_by_default_steps_are_captured_where_memory_is_free(monkeypatch, wanted, free, expected):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (free * 2**30, 1000 * 2**30))
-    assert cuda_graphs.is_captured(wanted, torch.device("cuda")) == expected
+    assert captured_steps.is_captured(wanted, torch.device("cuda")) == expected
 
 
 @pytest.mark.parametrize("name", ["learned positions", "average attention"])
 def test_steps_behind_prompts_of_different_lengths_are_captured(name: str) -> None:
     model = small_model(MODELS[name])
     replay = Replay()
-    captured = CudaGraphModel(model, replay)
+    captured = CapturedModel(model, replay)
     source = torch.tensor([[5, 6, 7, 2], [8, 2, 0, 0], [9, 9, 2, 0]])
     prompt = torch.tensor([[1, 4, 11], [0, 0, 0], [1, 0, 0]])
     tokens = torch.randint(4, SIZE, (5, 3))
@@ -242,7 +249,7 @@ def test_a_gpu_captures_steps_in_bfloat16(toys):
     device = torch.device("cuda")
     config = ModelConfig.model_validate({"d_model": 128, "heads": 2, "feed_forward": 128})
     model = build_model(config, SIZE, SIZE).to(device, torch.bfloat16).eval()
-    captured = CudaGraphModel(model, CudaGraphCapture(device))
+    captured = CapturedModel(model, CudaGraphCapture(device))
     sources = toys.random_sources(12, SIZE)
     source, limits = toys.padded(sources).to(device), [len(each) for each in sources]
     plain, *graphs = (

@@ -1,0 +1,216 @@
+/* Carries out a recorded decoder step (cpu_tape.py): operations on float32 at fixed addresses.
+ *
+ * An operation is some int64: its number, how many there are with these two, and what the comment at its
+ * function says; sizes and strides are in elements. A row's sums do not depend on the rows beside it.
+ */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef int64_t i64;
+typedef float vec __attribute__((vector_size(64), aligned(4), may_alias));
+#define LANES 16
+#define PAIR (2 * LANES)
+#define ROWS 8
+#define THREADS_PAY 65536
+#define HIDDEN -1e30f
+#define P(type, x) ((type *)(intptr_t)(x))
+
+static float as_float(i64 bits) { double d; memcpy(&d, &bits, 8); return (float)d; }
+
+/* Within about an ulp, in a form that becomes vector code (Cephes). */
+static inline float fast_exp(float x) {
+    x = x < -87.3f ? -87.3f : x > 88.0f ? 88.0f : x;
+    float n = floorf(x * 1.44269504088896341f + 0.5f), r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float y = ((((1.9875691500e-4f * r + 1.3981999507e-3f) * r + 8.3334519073e-3f) * r + 4.1665795894e-2f) * r
+               + 1.6666665459e-1f) * r + 5.0000001201e-1f;
+    union { int32_t i; float f; } scale = {((int32_t)n + 127) << 23};
+    return (y * r * r + r + 1.0f) * scale.f;
+}
+
+static inline float sigmoid(float x) { return 1.0f / (1.0f + fast_exp(-x)); }
+
+static float log_sum(const float *x, i64 n) {
+    float most = -INFINITY, part[LANES] = {0}, sum = 0;
+    i64 i = 0;
+    for (; i < n; i++) most = x[i] > most ? x[i] : most;
+    for (i = 0; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++) part[l] += fast_exp(x[i + l] - most);
+    for (; i < n; i++) sum += fast_exp(x[i] - most);
+    for (int l = 0; l < LANES; l++) sum += part[l];
+    return most + logf(sum);
+}
+
+static float dot(const float *a, const float *b, i64 n) {
+    vec sum = {0};
+    float s = 0;
+    i64 i = 0;
+    for (; i + LANES <= n; i += LANES) sum += *(const vec *)(a + i) * *(const vec *)(b + i);
+    for (; i < n; i++) s += a[i] * b[i];
+    for (int l = 0; l < LANES; l++) s += sum[l];
+    return s;
+}
+
+static void add_scaled(float *restrict x, const float *restrict y, float v, i64 n) {
+    for (i64 i = 0; i < n; i++) x[i] += v * y[i];
+}
+
+#define EACH(expression)                                                                                   \
+    if (so == 1 && sx == 1 && sy == 1 && sz <= 1)                                                          \
+        for (i64 i = 0; i < n; i++) { float a = x[i], b = y[i], c = z[i * sz]; (void)b, (void)c; o[i] = expression; } \
+    else                                                                                                   \
+        for (i64 i = 0; i < n; i++) {                                                                      \
+            float a = x[i * sx], b = y[i * sy], c = z[i * sz]; (void)b, (void)c; o[i * so] = expression;   \
+        }                                                                                                  \
+    break;
+
+/* In the order of FUNCTIONS in cpu_tape.py. */
+static void map(i64 f, i64 n, float *restrict o, const float *x, const float *y, const float *z, i64 so, i64 sx,
+                i64 sy, i64 sz) {
+    switch (f) {
+    case 0: if (so == 1 && sx == 1) { memcpy(o, x, n * 4); break; } EACH(a)
+    case 1: EACH(a + b)
+    case 2: EACH(a - b)
+    case 3: EACH(a * b)
+    case 4: EACH(a / b)
+    case 5: EACH(-a)
+    case 6: EACH(a > 0 ? a : a != a ? a : 0)
+    case 7: EACH(sigmoid(a))
+    case 8: EACH(tanhf(a))
+    case 9: EACH(a * sigmoid(a))
+    case 10: EACH(0.5f * a * (1.0f + erff(a * 0.70710678118654752f)))
+    case 11: EACH(expf(a))
+    case 12: EACH(sqrtf(a))
+    case 13: EACH(1.0f / sqrtf(a))
+    case 14: EACH(a * a)
+    case 15: EACH(a + b * c)
+    case 16: EACH(a * sigmoid(b))
+    case 17: for (i64 i = 0; i < n; i++) o[i * so] += x[i * sx]; break;
+    }
+}
+
+/* function axes o x y z; sizes; strides of o, x, y, z */
+static void elementwise(const i64 *c) {
+    i64 axes = c[1], at[6] = {0}, last = axes - 1;
+    const i64 *sizes = c + 6, *s[4];
+    float *p[4];
+    for (int k = 0; k < 4; k++) p[k] = P(float, c[2 + k]), s[k] = sizes + axes * (1 + k);
+    for (;;) {
+        map(c[0], sizes[last], p[0], p[1], p[2], p[3], s[0][last], s[1][last], s[2][last], s[3][last]);
+        i64 axis = last - 1;
+        for (; axis >= 0; at[axis--] = 0) {
+            for (int k = 0; k < 4; k++) p[k] += s[k][axis];
+            if (++at[axis] < sizes[axis]) break;
+            for (int k = 0; k < 4; k++) p[k] -= s[k][axis] * sizes[axis];
+        }
+        if (axis < 0) return;
+    }
+}
+
+/* R rows by two panels of the weight; a panel has LANES outputs for each input. */
+#define BLOCK(R)                                                                                           \
+    static void block##R(const float *x, i64 sx, const float *w, i64 inputs, vec *out) {                   \
+        vec s0[R], s1[R];                                                                                  \
+        for (int r = 0; r < R; r++) s0[r] = s1[r] = (vec){0};                                              \
+        for (i64 k = 0; k < inputs; k++) {                                                                 \
+            vec a = *(const vec *)(w + k * LANES), b = *(const vec *)(w + (inputs + k) * LANES);           \
+            for (int r = 0; r < R; r++) { float v = x[r * sx + k]; s0[r] += a * v; s1[r] += b * v; }       \
+        }                                                                                                  \
+        for (int r = 0; r < R; r++) { out[2 * r] = s0[r]; out[2 * r + 1] = s1[r]; }                        \
+    }
+BLOCK(1) BLOCK(2) BLOCK(3) BLOCK(4) BLOCK(5) BLOCK(6) BLOCK(7) BLOCK(8)
+static void (*const BLOCKS[])(const float *, i64, const float *, i64, vec *) = {
+    0, block1, block2, block3, block4, block5, block6, block7, block8};
+
+/* x panels bias y; rows inputs outputs, strides of rows of x and y: y = x W^T + b, bias 0: none */
+static void linear(const i64 *c) {
+    i64 rows = c[4], inputs = c[5], outputs = c[6];
+#pragma omp parallel for schedule(static) if (inputs * outputs >= THREADS_PAY)
+    for (i64 first = 0; first < outputs; first += PAIR) {
+        i64 count = outputs - first < PAIR ? outputs - first : PAIR;
+        for (i64 row = 0; row < rows; row += ROWS) {
+            i64 some = rows - row < ROWS ? rows - row : ROWS;
+            vec out[2 * ROWS];
+            BLOCKS[some](P(float, c[0]) + row * c[7], c[7], P(float, c[1]) + first * inputs, inputs, out);
+            for (i64 r = 0; r < some; r++) {
+                float *to = P(float, c[3]) + (row + r) * c[8] + first;
+                memcpy(to, out + 2 * r, count * 4);
+                if (c[2]) add_scaled(to, P(float, c[2]) + first, 1, count);
+            }
+        }
+    }
+}
+
+/* q k v bias out room; B H T S h, queries' heads for one of keys; strides B H T of q k v bias out; scale */
+static void attention(const i64 *c) {
+    i64 keys = c[9], width = c[10], *seen = P(i64, c[5]);
+    const i64 *s = c + 12;
+    float *scores = P(float, seen + keys);
+    for (i64 b = 0; b < c[6]; b++) for (i64 h = 0; h < c[7]; h++) for (i64 t = 0; t < c[8]; t++) {
+        const float *q = P(float, c[0]) + b * s[0] + h * s[1] + t * s[2];
+        const float *k = P(float, c[1]) + b * s[3] + h / c[11] * s[4];
+        const float *v = P(float, c[2]) + b * s[6] + h / c[11] * s[7];
+        const float *bias = c[3] ? P(float, c[3]) + b * s[9] + h * s[10] + t * s[11] : 0;
+        float *out = P(float, c[4]) + b * s[12] + h * s[13] + t * s[14];
+        /* What may not be seen has a weight of exactly 0, unless nothing may. */
+        i64 count = 0;
+        for (i64 j = 0; j < keys; j++) if (!bias || bias[j] > HIDDEN) seen[count++] = j;
+        if (!count) for (; count < keys; count++) seen[count] = count;
+        for (i64 i = 0; i < count; i++)
+            scores[i] = dot(q, k + seen[i] * s[5], width) * as_float(c[27]) + (bias ? bias[seen[i]] : 0);
+        float sum = log_sum(scores, count);
+        memset(out, 0, width * 4);
+        for (i64 i = 0; i < count; i++) add_scaled(out, v + seen[i] * s[8], fast_exp(scores[i] - sum), width);
+    }
+}
+
+/* x o; rows, columns; whether the logarithm is wanted */
+static void softmax(const i64 *c) {
+    i64 n = c[3];
+    for (i64 row = 0; row < c[2]; row++) {
+        const float *x = P(float, c[0]) + row * n;
+        float *o = P(float, c[1]) + row * n, sum = log_sum(x, n);
+        if (c[4]) for (i64 i = 0; i < n; i++) o[i] = x[i] - sum;
+        else for (i64 i = 0; i < n; i++) o[i] = fast_exp(x[i] - sum);
+    }
+}
+
+/* x weight bias o; rows, columns; eps; whether the mean is taken out: a layer norm, or an RMS norm */
+static void norm(const i64 *c) {
+    const float *weight = P(float, c[1]), *bias = P(float, c[2]);
+    i64 n = c[5];
+    for (i64 row = 0; row < c[4]; row++) {
+        const float *x = P(float, c[0]) + row * n;
+        float *o = P(float, c[3]) + row * n, mean = 0, square = 0;
+        if (c[7]) for (i64 i = 0; i < n; i++) mean += x[i];
+        mean /= n;
+        for (i64 i = 0; i < n; i++) o[i] = x[i] - mean;
+        square = dot(o, o, n);
+        float scale = 1.0f / sqrtf(square / n + as_float(c[6]));
+        for (i64 i = 0; i < n; i++) o[i] = o[i] * scale * (weight ? weight[i] : 1) + (bias ? bias[i] : 0);
+    }
+}
+
+/* table index o; how many, numbers of each, stride of the table */
+static void rows_of(const i64 *c) {
+    for (i64 i = 0; i < c[3]; i++)
+        memcpy(P(float, c[2]) + i * c[4], P(float, c[0]) + P(i64, c[1])[i] * c[5], c[4] * 4);
+}
+
+/* o index x; before, how many, behind; strides of o and of x: o[b, index[i], j] = x[b, i, j] */
+static void put(const i64 *c) {
+    for (i64 b = 0; b < c[3]; b++) for (i64 i = 0; i < c[4]; i++) for (i64 j = 0; j < c[5]; j++)
+        P(float, c[0])[b * c[6] + P(i64, c[1])[i] * c[7] + j * c[8]] =
+            P(float, c[2])[b * c[9] + i * c[10] + j * c[11]];
+}
+
+void run(const i64 *code, i64 length) {
+    static void (*const OPERATIONS[])(const i64 *) = {elementwise, linear, attention, softmax, norm, rows_of, put};
+    for (const i64 *end = code + length; code < end; code += code[1]) OPERATIONS[code[0]](code + 2);
+}
+
+/* A weight [outputs, inputs] as `linear` reads it, outputs filled up to whole pairs of panels. */
+void panels(const float *weight, i64 outputs, i64 inputs, float *to) {
+    for (i64 o = 0; o < (outputs + PAIR - 1) / PAIR * PAIR; o++) for (i64 k = 0; k < inputs; k++)
+        to[(o / LANES * inputs + k) * LANES + o % LANES] = o < outputs ? weight[o * inputs + k] : 0;
+}

@@ -1,0 +1,399 @@
+"""Steps of a decoder recorded on a CPU, and carried out again by one call of compiled C.
+
+A step of a small model is some hundred operations of about a microsecond, and torch takes several to begin
+one. The tape is the list of what a step did in float32, with the addresses of its tensors; `cpu_tape.c` goes
+through it. What it does not know is left to torch, in its place. Sums have another order than torch's, so
+numbers differ by rounding.
+
+The C compiler of the machine makes a library of that file once, in the cache of the user. Without a compiler
+there is no tape. `CC=false` says that there is none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Result = TypeVar("Result")
+_Record = Callable[..., Tensor | None]
+
+_SOURCE = Path(__file__).with_suffix(".c")
+# No flag that takes NaN for impossible: it tells of damaged weights.
+_FLAGS = ("-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
+_PANELS, _MOST_AXES = 32, 6
+# In the order of `map` in the C file, as torch calls them.
+_FUNCTIONS = (
+    *("clone", "add", "sub", "mul", "div", "neg", "relu", "sigmoid", "tanh", "silu", "gelu", "exp", "sqrt"),
+    *("rsqrt", "square", "addcmul", "glu", "sum"),
+)
+_ELEMENTWISE, _LINEAR, _ATTENTION, _SOFTMAX, _NORM, _ROWS, _PUT = range(7)
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The compiled C file; None where no compiler makes one."""
+    compiler, info = os.environ.get("CC", "cc"), Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    cpu = next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
+    told = "\n".join([compiler, *_FLAGS, platform.machine(), cpu]).encode() + _SOURCE.read_bytes()
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "deepwire"
+    path = folder / f"cpu-tape-{hashlib.sha256(told).hexdigest()[:32]}.so"
+    try:
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.TemporaryDirectory(dir=folder) as room:
+                compiled, made = f"{room}/tape.o", f"{room}/tape.so"
+                # Linked on its own: OpenMP is that of torch, which is there, and not a second one.
+                link = "-shared", compiled, "-lm", "-o", made
+                for rest in ((*_FLAGS, "-c", _SOURCE, "-o", compiled), link):
+                    subprocess.run([compiler, *rest], check=True, capture_output=True)
+                Path(made).replace(path)
+        found = ctypes.CDLL(str(path))
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    found.run.argtypes = (ctypes.c_void_p, ctypes.c_int64)
+    found.panels.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    return found
+
+
+class CpuTape:
+    """Captures the steps of a model in float32: a `deepwire.model.captured_steps.GraphCapture`."""
+
+    # With more sentences, beginning an operation takes little of its time.
+    most: int | None = 8
+    room = 64
+
+    def __init__(self, model: nn.Module, compiled: ctypes.CDLL) -> None:
+        self.compiled = compiled
+        held = [each for module in model.modules() for each in (*vars(module).values(), *module.parameters())]
+        self._weights = {
+            _storage(each) for each in held if isinstance(each, Tensor) and each.dtype == torch.float32
+        }
+        # The weights too, so that no other takes their addresses.
+        self._panels: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
+
+    def capture(self, work: Callable[[], Result]) -> tuple[Result, Callable[[], None]]:
+        """See `GraphCapture`."""
+        with _Recorder(self) as recorder:
+            result = work()
+        return result, recorder.replay()
+
+    def panels(self, weight: Tensor) -> Tensor | None:
+        """A weight `[outputs, inputs]` as the C file reads it; None for other matrices."""
+        key = _storage(weight), *weight.shape, *(() if weight.is_mkldnn else weight.stride())
+        if key not in self._panels:
+            if key[0] not in self._weights or weight.dim() != 2:
+                return None
+            plain = weight.to_dense() if weight.is_mkldnn else weight
+            if not plain.is_contiguous():
+                return None
+            made = plain.new_empty(-(-plain.size(0) // _PANELS) * _PANELS * plain.size(1))
+            self.compiled.panels(plain.data_ptr(), *plain.shape, made.data_ptr())
+            self._panels[key] = weight, made
+        return self._panels[key][1]
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Takes down what is done in its block; every tensor that it meets stays where it is."""
+
+    def __init__(self, tape: CpuTape) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.tape = tape
+        self._code: list[int] = []
+        self._calls: list[Callable[[], object]] = []
+        self._kept: list[object] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Carry an operation out, and take it down."""
+        kwargs = kwargs or {}
+        name = func._schema.name.removeprefix("aten::").removesuffix("_")
+        record = _RECORDS.get(name)
+        if record is None and func._can_decompose():
+            with self:
+                return func.decompose(*args, **kwargs)
+        out = func(*args, **kwargs)
+        outs = [
+            each for each in (out if isinstance(out, tuple | list) else (out,)) if isinstance(each, Tensor)
+        ]
+        given, changes = (
+            {_storage(each) for each in args if isinstance(each, Tensor)},
+            func._schema.is_mutable,
+        )
+        if not changes and (name.startswith("empty") or all(_storage(each) in given for each in outs)):
+            return out  # a view
+        self.keep(args, kwargs, outs)
+        rest = {name: value for name, value in kwargs.items() if name != "out"}
+        made = None if record is None else record(self, outs[0], *args, **rest)
+        if made is None:
+            self._end_code()
+            call = partial(func, *args, **kwargs)
+            self._calls.append(call if changes else partial(_again, outs, call))
+        return out if made is None else made
+
+    def emit(self, operation: int, *numbers: int | Tensor | None) -> None:
+        """Take an operation of the C file down; a tensor stands for its address, None for 0."""
+        self.keep(numbers)
+        values = [each.data_ptr() if isinstance(each, Tensor) else each or 0 for each in numbers]
+        self._code += (operation, len(values) + 2, *values)
+
+    def keep(self, *things: object) -> None:
+        """Keep what is on the tape alive."""
+        self._kept.append(things)
+
+    def replay(self) -> Callable[[], None]:
+        """What carries all of it out again."""
+        self._end_code()
+        return partial(_carry_out, self._calls, self._kept)
+
+    def _end_code(self) -> None:
+        if self._code:
+            code = np.array(self._code, dtype=np.int64)
+            self.keep(code)
+            self._calls.append(partial(self.tape.compiled.run, code.ctypes.data, len(code)))
+            self._code = []
+
+
+def _storage(tensor: Tensor) -> int:
+    return id(tensor) if tensor.is_mkldnn else tensor.untyped_storage()._cdata
+
+
+def _carry_out(calls: Sequence[Callable[[], object]], _kept: object) -> None:
+    for call in calls:
+        call()
+
+
+def _several(result: Any) -> Sequence[Any]:
+    return result if isinstance(result, tuple | list) else (result,)
+
+
+def _again(outs: Sequence[Tensor], call: Callable[[], Any]) -> None:
+    for fixed, new in zip(outs, _several(call()), strict=True):
+        fixed.copy_(new)
+
+
+def _bits(number: float) -> int:
+    return int(np.float64(number).view(np.int64))
+
+
+def _rowwise(*tensors: Tensor | None) -> bool:
+    """Whether all are float32 and contiguous."""
+    return all(each is None or (each.dtype == torch.float32 and each.is_contiguous()) for each in tensors)
+
+
+# Each takes an operation down, given its result and its arguments. It returns the result, perhaps in another
+# layout; None: the operation is left to torch.
+
+
+def _map(
+    function: str, to: _Recorder, out: Tensor, *inputs: Any, alpha: float = 1, value: float = 1, **other: Any
+) -> Tensor | None:
+    tensors = [out, *(each if isinstance(each, Tensor) else torch.tensor(float(each)) for each in inputs)]
+    if (
+        alpha != 1
+        or value != 1
+        or len(tensors) > 4
+        or any(other.get(name) for name in ("approximate", "rounding_mode"))
+    ):
+        return None
+    if any(each.dtype != torch.float32 for each in tensors):
+        return None
+    shape = torch.broadcast_shapes(*(each.shape for each in tensors))  # type: ignore[no-untyped-call]
+    axes: list[tuple[int, ...]] = []
+    for size, *own in zip(shape, *(each.expand(shape).stride() for each in tensors), strict=True):
+        if axes and all(before == size * now for before, now in zip(axes[-1][1:], own, strict=True)):
+            axes[-1] = (axes[-1][0] * size, *own)
+        elif size != 1:
+            axes.append((size, *own))
+    if len(axes) > _MOST_AXES or 0 in shape:
+        return None
+    axes = [(*axis, *[0] * (5 - len(axis))) for axis in axes or [(1,)]]
+    flat = (number for numbers in zip(*axes, strict=True) for number in numbers)
+    pointers = (tensors + tensors[-1:] * 3)[:4]
+    to.emit(_ELEMENTWISE, _FUNCTIONS.index(function), len(axes), *pointers, *flat)
+    return out
+
+
+def _copy(to: _Recorder, out: Tensor, _x: Tensor, source: Any, *_: Any) -> Tensor | None:
+    return _map("clone", to, out, source)
+
+
+def _glu(to: _Recorder, out: Tensor, x: Tensor, dim: int = -1) -> Tensor | None:
+    return _map("glu", to, out, *x.chunk(2, dim))
+
+
+def _sum(
+    mean: bool, to: _Recorder, out: Tensor, x: Tensor, dim: Any = None, *_: Any, **__: Any
+) -> Tensor | None:
+    axes = {axis % x.dim() for axis in (dim if dim else range(x.dim()))}
+    kept = out.view([1 if axis in axes else size for axis, size in enumerate(x.shape)])
+    if x.dtype != torch.float32 or _map("clone", to, out, 0.0) is None:
+        return None
+    _map("sum", to, kept.expand(x.shape), x)
+    return _map("mul", to, out, out, out.numel() / x.numel()) if mean else out
+
+
+def _cat(to: _Recorder, out: Tensor, tensors: Sequence[Tensor], dim: int = 0) -> Tensor | None:
+    parts = list(zip(tensors, torch.split(out, [each.size(dim) for each in tensors], dim), strict=True))
+    whole = all(each.dtype == out.dtype == torch.float32 and each.numel() for each in tensors)
+    return out if whole and all(_map("clone", to, part, each) is not None for each, part in parts) else None
+
+
+def _stack(to: _Recorder, out: Tensor, tensors: Sequence[Tensor], dim: int = 0) -> Tensor | None:
+    return _cat(to, out, [each.unsqueeze(dim) for each in tensors], dim)
+
+
+def _mm(to: _Recorder, out: Tensor, a: Tensor, b: Tensor) -> Tensor | None:
+    return _addmm(to, out, None, a, b)
+
+
+def _addmm(
+    to: _Recorder, out: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1
+) -> Tensor | None:
+    """x W^T + b, or (W x^T)^T + b, the rows of which lie together afterwards."""
+    if (panels := to.tape.panels(b.t())) is not None:
+        rows, made = a, out
+    elif (panels := to.tape.panels(a)) is not None:
+        rows, made = b.t(), out.t().contiguous()
+    else:
+        return None
+    if beta != 1 or alpha != 1 or rows.stride(1) != 1 or not _rowwise(bias, made):
+        return None
+    to.emit(_LINEAR, rows, panels, bias, made, *rows.shape, made.size(1), rows.stride(0), made.stride(0))
+    return made if rows is a else made.t()
+
+
+def _onednn(
+    to: _Recorder, out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, *_: Any
+) -> Tensor | None:
+    if not _rowwise(x, out) or (panels := to.tape.panels(weight)) is None:
+        return None
+    inputs, outputs = x.size(-1), out.size(-1)
+    to.emit(_LINEAR, x, panels, bias, out, x.numel() // inputs, inputs, outputs, inputs, outputs)
+    return out
+
+
+def _attention(
+    to: _Recorder,
+    out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attn_mask: Tensor | None = None,
+    *other: Any,
+    scale: float | None = None,
+    enable_gqa: bool = False,  # noqa: ARG001 - seen by the heads
+    **named: Any,
+) -> Tensor | None:
+    mask = None if attn_mask is None else attn_mask.expand(*q.shape[:3], k.size(2))
+    tensors = [each for each in (q, k, v, out, mask) if each is not None]
+    if (
+        any(other)
+        or any(named.values())
+        or any(each.dtype != torch.float32 or each.stride(3) != 1 for each in tensors)
+    ):
+        return None
+    room = torch.empty(2 * k.size(2), dtype=torch.int64)
+    strides = (s for each in (q, k, v, mask, out) for s in ((0, 0, 0) if each is None else each.stride()[:3]))
+    sizes = (*q.shape[:3], k.size(2), q.size(3), q.size(1) // k.size(1))
+    to.emit(_ATTENTION, q, k, v, mask, out, room, *sizes, *strides, _bits(scale or q.size(3) ** -0.5))
+    return out
+
+
+def _softmax(logarithm: bool, to: _Recorder, out: Tensor, x: Tensor, dim: int, *_: Any) -> Tensor | None:
+    if dim % x.dim() != x.dim() - 1 or not _rowwise(x, out):
+        return None
+    to.emit(_SOFTMAX, x, out, x.numel() // x.size(-1), x.size(-1), logarithm)
+    return out
+
+
+def _layer_norm(
+    to: _Recorder,
+    out: Tensor,
+    x: Tensor,
+    shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float | None = 1e-5,
+    *_: Any,
+    mean: bool = True,
+) -> Tensor | None:
+    if len(shape) != 1 or eps is None or not _rowwise(x, out, weight, bias):
+        return None
+    to.emit(_NORM, x, weight, bias, out, x.numel() // shape[0], shape[0], _bits(eps), mean)
+    return out
+
+
+def _rms_norm(
+    to: _Recorder, out: Tensor, x: Tensor, shape: Any, weight: Any = None, eps: float | None = None
+) -> Tensor | None:
+    return _layer_norm(to, out, x, shape, weight, None, eps, mean=False)
+
+
+def _embedding(to: _Recorder, out: Tensor, table: Tensor, index: Tensor, *_: Any) -> Tensor | None:
+    if not _rowwise(out, table[0]) or not index.is_contiguous():
+        return None
+    to.emit(_ROWS, table, index, out, index.numel(), table[0].numel(), table.stride(0))
+    return out
+
+
+def _index_select(to: _Recorder, out: Tensor, x: Tensor, dim: int, index: Tensor) -> Tensor | None:
+    return _embedding(to, out, x, index) if dim == 0 else None
+
+
+def _index_put(to: _Recorder, out: Tensor, x: Tensor, indices: Any, values: Tensor, *_: Any) -> Tensor | None:
+    """x[..., index] = values, or x[..., index, :] = values; an int64 is moved like two numbers."""
+    *free, index = indices
+    axis, wide = len(free), x.element_size() // 4
+    if any(each is not None for each in free) or index.dim() != 1 or (wide > 1) != (x.dtype == torch.int64):
+        return None
+    values = values.expand(*x.shape[:axis], index.numel(), *x.shape[axis + 1 :])
+    if x.dim() > axis + 2 - (wide > 1) or x.dtype != values.dtype:
+        return None
+    strides: list[int] = []
+    for each in (x, values):
+        rows = each.unsqueeze(-1) if each.dim() == axis + 1 else each
+        outer = [pair for pair in zip(rows.shape[:axis], rows.stride(), strict=False) if pair[0] > 1]
+        if any(one[1] != two[0] * two[1] for one, two in pairwise(outer)):
+            return None
+        strides += (wide * (outer[-1][1] if outer else 0), wide * rows.stride(axis), rows.stride(-1))
+    behind = x.size(-1) if x.dim() > axis + 1 else wide
+    to.emit(_PUT, x, index, values, x.shape[:axis].numel(), index.numel(), behind, *strides)
+    return out
+
+
+_RECORDS: Mapping[str, _Record] = {
+    **{name: partial(_map, name) for name in _FUNCTIONS},
+    "_to_copy": partial(_map, "clone"),
+    "copy": _copy,
+    "fill": _copy,
+    "glu": _glu,
+    "sum": partial(_sum, False),
+    "mean": partial(_sum, True),
+    "cat": _cat,
+    "stack": _stack,
+    "mm": _mm,
+    "addmm": _addmm,
+    "mkldnn::_linear_pointwise": _onednn,
+    "scaled_dot_product_attention": _attention,
+    "_softmax": partial(_softmax, False),
+    "log_softmax": partial(_softmax, True),
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "embedding": _embedding,
+    "index_select": _index_select,
+    "index_put": _index_put,
+}

@@ -1,0 +1,66 @@
+"""What a tape does again is what torch does, on other numbers at the same addresses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from deepwire.ops import cpu_tape
+from deepwire.ops.cpu_tape import CpuTape, library
+
+pytestmark = pytest.mark.skipif(library() is None, reason="needs a C compiler")
+
+
+def put(x, values):
+    x[:, INDEX] = values
+    return x
+
+
+WEIGHT, BIAS, INDEX = torch.randn(37, 12), torch.randn(37), torch.tensor([3, 0, 2])
+ROWS = torch.tensor([1, 0, 1])
+MASK = torch.zeros(2, 1, 3, 4).masked_fill_(torch.rand(2, 1, 3, 4) > 0.5, -1e38)
+KNOWN = {
+    "broadcast": lambda x: (x * x[:, :1] - 2.5).relu() / (1 + x.square()),
+    "transposed": lambda x: x.transpose(0, 2) + x.transpose(0, 2).contiguous().sigmoid(),
+    "gates": lambda x: functional.silu(x) + functional.gelu(x) * x.tanh() - functional.glu(x.exp()).sum(),
+    "sums": lambda x: x.sum((0, 2)) + x.mean(-1, keepdim=True),
+    "norms": lambda x: functional.layer_norm(x, (12,)) + functional.rms_norm(x, (12,), BIAS[:12], 1e-6),
+    "linear": lambda x: functional.linear(x, WEIGHT, BIAS),
+    "columns": lambda x: torch.addmm(BIAS[:, None], WEIGHT, x.view(-1, 12).t()).t().contiguous(),
+    "softmax": lambda x: x.softmax(-1) + torch.log_softmax(x * 30, -1),
+    "attention": lambda x: functional.scaled_dot_product_attention(
+        *(x.view(2, 4, 4, 3)[:, :, 1:], x.view(2, 4, 4, 3), 2 * x.view(2, 4, 4, 3)), MASK
+    ),
+    "rows": lambda x: torch.cat([x[:, 1].index_select(0, ROWS), functional.embedding(INDEX, WEIGHT)], 1),
+    "put": lambda x: put(x.clone(), x[:, 1:]),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_known_operations_are_done_as_by_torch(name, monkeypatch):
+    # Nothing is left to torch.
+    monkeypatch.setattr(cpu_tape, "_again", None)
+    holder = torch.nn.Module()
+    holder.weight, x = WEIGHT, torch.randn(2, 4, 12)
+    with torch.inference_mode():
+        found, replay = CpuTape(holder, library()).capture(lambda: KNOWN[name](x))
+        x.copy_(torch.randn(2, 4, 12))
+        found.zero_()
+        replay()
+        torch.testing.assert_close(found, KNOWN[name](x), rtol=1e-5, atol=1e-5)
+
+
+def test_what_the_tape_does_not_know_is_left_to_torch():
+    x = torch.randn(3, 5)
+    with torch.inference_mode():
+        found, replay = CpuTape(torch.nn.Module(), library()).capture(lambda: (x + 1).cumsum(1).argmax(1) * 2)
+        x.copy_(x.flip(1) * 3)
+        replay()
+    assert torch.equal(found, (x + 1).cumsum(1).argmax(1) * 2)
+
+
+def test_without_a_compiler_there_is_no_tape(monkeypatch, tmp_path):
+    monkeypatch.setenv("CC", "false")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert library.__wrapped__() is None
