@@ -152,12 +152,12 @@ static void attention(const i64 *c) {
         const float *v = P(float, c[2]) + b * s[6] + h / c[11] * s[7];
         const float *bias = c[3] ? P(float, c[3]) + b * s[9] + h * s[10] + t * s[11] : 0;
         float *out = P(float, c[4]) + b * s[12] + h * s[13] + t * s[14];
-        /* What may not be seen has a weight of exactly 0, unless nothing may. */
+        /* What may not be seen has a weight of exactly 0; where nothing may, all have the same. */
         i64 count = 0;
         for (i64 j = 0; j < keys; j++) if (!bias || bias[j] > HIDDEN) seen[count++] = j;
-        if (!count) for (; count < keys; count++) seen[count] = count;
         for (i64 i = 0; i < count; i++)
             scores[i] = dot(q, k + seen[i] * s[5], width) * as_float(c[27]) + (bias ? bias[seen[i]] : 0);
+        if (!count) for (; count < keys; count++) seen[count] = count, scores[count] = 0;
         float sum = log_sum(scores, count);
         memset(out, 0, width * 4);
         for (i64 i = 0; i < count; i++) add_scaled(out, v + seen[i] * s[8], fast_exp(scores[i] - sum), width);

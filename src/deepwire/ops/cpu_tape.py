@@ -155,7 +155,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._kept.append(things)
 
     def replay(self) -> Callable[[], None]:
-        """What carries all of it out again."""
+        """The call that carries all of it out again."""
         self._end_code()
         return partial(_carry_out, self._calls, self._kept)
 
