@@ -29,3 +29,10 @@ def test_parts_without_their_job_are_refused(tmp_path: Path) -> None:
     (folder.path / "job.json").unlink()
     with pytest.raises(UsageError, match=r"out.parts: has files, but no job\.json"), folder.held({"beam": 4}):
         pass
+
+
+def test_a_part_is_taken_once_in_each_call(tmp_path: Path) -> None:
+    folder = PartsFolder.of(tmp_path / "out")
+    with folder.held({"beam": 4}):
+        assert [folder.take(0, "a"), folder.take(0, "a"), folder.take(0, "b")] == [True, False, True]
+        assert not folder.done()

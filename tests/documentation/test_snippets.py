@@ -51,6 +51,7 @@ ELSEWHERE = {
     r"dist/|make release|git |docker ": "publishes a version",
     r"deepwire serve|http\.server": "goes on until it is stopped: tests/serve",
     r"torchrun": "starts several interpreters: tests/distributed",
+    r"sbatch|SLURM|pieces/": "needs a cluster",
     r"deepwire study examples": "takes days: tests/lab/study",
     r"--metric-command": "starts programs of others: tests/evaluation",
     r"to_(wandb|mlflow|trackio)": "the tracker is not installed: test_trackers.py",

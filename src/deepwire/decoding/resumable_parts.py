@@ -18,6 +18,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
+from secrets import token_hex
 from typing import cast
 
 from deepwire.decoding.translator import Translator
@@ -51,6 +52,14 @@ class PartsFolder:
     def file(self, number: int, lines: int) -> Path:
         """The file of a part made of so many lines."""
         return self.path / f"{number:06d}-{lines}"
+
+    def take(self, number: int, call: str) -> bool:
+        """Whether this process is the first of all of a call to take a part."""
+        try:
+            (self.path / f"{number:06d}.{call}").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
 
     @contextmanager
     def held(self, job: Mapping[str, object]) -> Iterator[None]:
@@ -111,7 +120,7 @@ def translate_parts(
     size: int,
     workers: ProcessGroup,
 ) -> int:
-    """Translate this process's share of the parts that are not there yet, and wait for the others.
+    """Translate parts that are not there yet and that no other process has taken, and wait for the others.
 
     `translate` gives the translations of some lines, and gets the number of the first, from 1. Every process
     reads all lines.
@@ -119,14 +128,13 @@ def translate_parts(
     Raises:
         DeepwireError: The processes did not read the same number of lines.
     """
-    done = set(cast("list[int]", workers.broadcast_value(sorted(folder.done()) if workers.main else None)))
-    remaining, number, count, reader = 0, 0, 0, iter(lines)
+    found = [sorted(folder.done()), token_hex(8)] if workers.main else None
+    done, call = cast("tuple[list[int], str]", workers.broadcast_value(found))
+    there, number, count, reader = set(done), 0, 0, iter(lines)
     while window := list(islice(reader, size)):
-        if number not in done:
-            if remaining % workers.count == workers.rank:
-                with open_output(folder.file(number, len(window))) as out:
-                    out.writelines(f"{text}\n" for text in translate(count + 1, window))
-            remaining += 1
+        if number not in there and folder.take(number, call):
+            with open_output(folder.file(number, len(window))) as out:
+                out.writelines(f"{text}\n" for text in translate(count + 1, window))
         number, count = number + 1, count + len(window)
     if workers.all_reduce_numbers([count])[0] != count * workers.count:
         raise DeepwireError("the processes did not read the same text", "see that it does not change")
