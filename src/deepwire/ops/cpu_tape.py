@@ -5,18 +5,12 @@ one. The tape is the list of what a step did in float32, with the addresses of i
 through it. What it does not know is left to torch, in its place. Sums have another order than torch's, so
 numbers differ by rounding.
 
-The C compiler of the machine makes a library of that file once, in the cache of the user. Without a compiler
-there is no tape. `CC=false` says that there is none.
+Without a C compiler there is no tape (`compiled_c`).
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import platform
-import subprocess
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from itertools import pairwise
@@ -28,12 +22,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from deepwire.ops.compiled_c import compiled_library
+
 Result = TypeVar("Result")
 _Record = Callable[..., Tensor | None]
 
 _SOURCE = Path(__file__).with_suffix(".c")
-# No flag that takes NaN for impossible: it tells of damaged weights.
-_FLAGS = ("-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
 _PANELS, _MOST_AXES = 32, 6
 # In the order of `map` in the C file, as torch calls them.
 _FUNCTIONS = (
@@ -46,27 +40,10 @@ _ELEMENTWISE, _LINEAR, _ATTENTION, _SOFTMAX, _NORM, _ROWS, _PUT = range(7)
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled C file; None where no compiler makes one."""
-    compiler, info = os.environ.get("CC", "cc"), Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    cpu = next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
-    told = "\n".join([compiler, *_FLAGS, platform.machine(), cpu]).encode() + _SOURCE.read_bytes()
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "deepwire"
-    path = folder / f"cpu-tape-{hashlib.sha256(told).hexdigest()[:32]}.so"
-    try:
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with tempfile.TemporaryDirectory(dir=folder) as room:
-                compiled, made = f"{room}/tape.o", f"{room}/tape.so"
-                # Linked on its own: OpenMP is that of torch, which is there, and not a second one.
-                link = "-shared", compiled, "-lm", "-o", made
-                for rest in ((*_FLAGS, "-c", _SOURCE, "-o", compiled), link):
-                    subprocess.run([compiler, *rest], check=True, capture_output=True)
-                Path(made).replace(path)
-        found = ctypes.CDLL(str(path))
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    found.run.argtypes = (ctypes.c_void_p, ctypes.c_int64)
-    found.panels.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    found = compiled_library(_SOURCE, "-fopenmp")
+    if found is not None:
+        found.run.argtypes = (ctypes.c_void_p, ctypes.c_int64)
+        found.panels.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
     return found
 
 

@@ -68,11 +68,7 @@ class _CpuDropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: _Context, x: Tensor, probability: float) -> Tensor:
-        threshold = round(probability * _LEVELS)
-        kept = _random_bits(x.numel()) >= threshold
-        mask = torch.from_numpy(kept.view(np.uint8)).view(x.shape)
-        # A probability just below 1 may round up to it; then everything is dropped.
-        ctx.scale = _LEVELS / max(_LEVELS - threshold, 1)
+        mask, ctx.scale = _cpu_mask(x.shape, probability)
         ctx.save_for_backward(mask)
         return _masked(x, mask, ctx.scale)
 
@@ -81,6 +77,26 @@ class _CpuDropout(torch.autograd.Function):
     def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor, None]:
         (mask,) = ctx.saved_tensors
         return _masked(grad, mask, ctx.scale), None
+
+
+def keep_mask(like: Tensor, probability: float) -> tuple[Tensor | None, float]:
+    """A mask of `dropout`, of bytes or booleans that are 1 where numbers are kept, and the scale of those.
+
+    None where nothing is dropped. The mask has the shape and place of `like`.
+    """
+    if probability == 0:
+        return None, 1.0
+    if like.device.type == "cpu":
+        return _cpu_mask(like.shape, probability)
+    return torch.native_dropout(torch.ones_like(like), probability, True)[1], 1 / (1 - probability)
+
+
+def _cpu_mask(shape: torch.Size, probability: float) -> tuple[Tensor, float]:
+    threshold = round(probability * _LEVELS)
+    kept = _random_bits(shape.numel()) >= threshold
+    mask = torch.from_numpy(kept.view(np.uint8)).view(shape)
+    # A probability just below 1 may round up to it; then everything is dropped.
+    return mask, _LEVELS / max(_LEVELS - threshold, 1)
 
 
 def _masked(x: Tensor, mask: Tensor, scale: float) -> Tensor:

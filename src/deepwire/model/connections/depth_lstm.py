@@ -24,6 +24,7 @@ from deepwire.model.introspection import GateProbe, Place
 from deepwire.model.layers import ACTIVATIONS, GroupedLayerNorm, Linear, layer_norm
 from deepwire.model.stack_spec import StackSpec, Sublayer
 from deepwire.ops.dropout import Dropout
+from deepwire.ops.lstm_unit import UnitOptions, lstm_unit, pays
 
 Merge = Literal["add", "concat", "two"]
 FirstNorm = Literal["second_attention", "second_layer"]
@@ -109,6 +110,10 @@ class Gates(nn.Module):
         input_gate, forget_gate, output_gate = self.norm(self.linear(both), context).sigmoid().unbind(-2)
         return input_gate, forget_gate, output_gate
 
+    def weights(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The map, and gain and bias of its norm."""
+        return self.linear.weight, self.norm.weight, self.norm.bias
+
 
 class Hidden(nn.Module):
     """The hidden state of one unit.
@@ -134,6 +139,22 @@ class Hidden(nn.Module):
         hidden: Tensor = self.output_dropout(self.output(active))
         return hidden
 
+    def weights(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The first map, and gain and bias of its norm."""
+        return self.input.weight, *cast("tuple[Tensor, Tensor]", (self.norm.weight, self.norm.bias))
+
+    def second(self) -> Tensor | None:
+        """The second map, where there is one."""
+        return self.output.weight if isinstance(self.output, nn.Linear) else None
+
+    def options(self, *, joint: bool) -> UnitOptions:
+        """Settings of a unit that has this hidden state."""
+        dropouts = [
+            part.probability if isinstance(part, Dropout) and part.training else 0.0
+            for part in (self.activation_dropout, self.output_dropout)
+        ]
+        return UnitOptions(self.activation, cast("float", self.norm.eps), joint, *dropouts)
+
 
 class DepthLSTM(DepthRecurrent):
     """O, C <- LSTM(attention output, O, C), layer by layer (2024 Eq. 1 to 8, Fig. 2 and 3).
@@ -147,6 +168,8 @@ class DepthLSTM(DepthRecurrent):
 
     def __init__(self, config: DepthLSTMConfig, spec: StackSpec) -> None:
         super().__init__(config, spec)
+        # Biases of maps, and norms of each language, are rare.
+        self.in_one = not config.bias and not spec.languages
         units = range(spec.layers * self.units_per_layer)
         in_layer = [unit % self.units_per_layer for unit in units]
         self.gate_of = list(units) if config.share == "none" else in_layer
@@ -166,9 +189,16 @@ class DepthLSTM(DepthRecurrent):
     def unit(self, number: int, state: DepthState, merged: Tensor, context: Context) -> DepthState:
         """O_i and C_i of O_{i-1}, C_{i-1} and the attention output."""
         output, cell = state
+        gates = cast("Gates", self.gates[self.gate_of[number]])
+        hidden_part = cast("Hidden", self.hiddens[self.hidden_of[number]])
+        if self.in_one and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            options = hidden_part.options(joint=gates.norm.joint)
+            if pays((output, cell), options):
+                weights = (gates.weights(), hidden_part.weights(), hidden_part.second())
+                return lstm_unit((output, cell), merged, *weights, options)
         both = torch.cat((output, merged), -1)  # Eq. 1
-        input_gate, forget_gate, output_gate = self.gates[self.gate_of[number]](both, context)  # Eq. 2-4
-        hidden = self.hiddens[self.hidden_of[number]](both, context)  # Eq. 5 or 6
+        input_gate, forget_gate, output_gate = gates(both, context)  # Eq. 2-4
+        hidden = hidden_part(both, context)  # Eq. 5 or 6
         cell = cell * forget_gate + hidden * input_gate  # Eq. 7
         return (cell * output_gate, cell)  # Eq. 8
 

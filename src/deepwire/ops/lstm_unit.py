@@ -1,0 +1,284 @@
+"""One unit of a depth-wise LSTM in one function, which keeps little for its gradients.
+
+Norms, gates and activations are computed again in the backward pass. On a CPU, all between the products is
+four functions in C (`lstm_unit.c`), which go over the numbers once; torch makes some sixty passes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn import functional
+
+from deepwire.ops.compiled_c import compiled_library
+from deepwire.ops.dropout import keep_mask
+
+_SOURCE = Path(__file__).with_suffix(".c")
+# Sums are vectorised.
+_SUMS = ("-fno-signed-zeros", "-fassociative-math", "-freciprocal-math")
+
+
+class UnitOptions(NamedTuple):
+    """Settings of a unit.
+
+    Attributes:
+        activation: Of the hidden state: maps `[..., inner]` to what its second map reads.
+        eps: Of all norms.
+        joint: Whether the gates have one mean and one variance.
+        inner_dropout: Probability of dropout after the activation.
+        dropout: Probability of dropout after the second map of the hidden state.
+    """
+
+    activation: Callable[[Tensor], Tensor]
+    eps: float
+    joint: bool
+    inner_dropout: float
+    dropout: float
+
+
+def lstm_unit(
+    state: tuple[Tensor, Tensor],
+    merged: Tensor,
+    gates: tuple[Tensor, Tensor, Tensor],
+    hidden: tuple[Tensor, Tensor, Tensor],
+    second: Tensor | None,
+    options: UnitOptions,
+) -> tuple[Tensor, Tensor]:
+    """Output and cell of a unit, `[..., d]`: Xu et al. 2024, Eq. 1 to 8, without biases of the maps.
+
+    Args:
+        state: Output and cell of the unit below, `[..., d]`.
+        merged: The merged outputs of attention, `[..., n]`.
+        gates: The map of input, forget and output gate, `[3 d, d + n]`; gain and bias of its norm, `[3, d]`.
+        hidden: The first map of the hidden state, `[inner, d + n]`; gain and bias of its norm, `[inner]`.
+        second: Its second map, `[d, inner]` or `[d, inner / 2]`; None: there is none.
+        options: See there.
+    """
+    made: tuple[Tensor, Tensor] = _LstmUnit.apply(  # type: ignore[no-untyped-call]
+        *state, merged, *gates, *hidden, second, options
+    )
+    return made
+
+
+def pays(state: tuple[Tensor, Tensor], options: UnitOptions) -> bool:
+    """Whether `lstm_unit` trains better than the parts one by one: not on CPUs without a C compiler."""
+    below, cell = state
+    return below.is_cuda or _library(_product_type(below), cell, options) is not None
+
+
+class _Context(FunctionCtx):
+    saved_tensors: tuple[Any, ...]
+    options: UnitOptions
+    scales: tuple[float, float]
+
+
+class _LstmUnit(torch.autograd.Function):
+    """Keeps what it reads, what the first product gives, the hidden state, and masks of dropout."""
+
+    @staticmethod
+    def forward(
+        ctx: _Context,
+        below: Tensor,
+        cell: Tensor,
+        merged: Tensor,
+        gates: Tensor,
+        gain: Tensor,
+        shift: Tensor,
+        hidden: Tensor,
+        hidden_gain: Tensor,
+        hidden_shift: Tensor,
+        second: Tensor | None,
+        options: UnitOptions,
+    ) -> tuple[Tensor, Tensor]:
+        kind, shape, width = _product_type(below), cell.shape, gain.numel()
+        below, cell, merged = (x.flatten(0, -2).contiguous() for x in (below, cell, merged))
+        maps = _joined(gates, hidden, kind, 0)
+        mapped = _joined(below, merged, kind, 1) @ maps.t()
+        library = _library(kind, cell, options)
+        inner = mapped.new_empty(len(cell), second.size(1) if second is not None else cell.size(1))
+        inner_mask, inner_scale = keep_mask(inner, options.inner_dropout)
+        if library is None:
+            (active,) = _active(mapped[:, width:], hidden_gain, hidden_shift, options)
+            inner = _dropped(active.to(kind), inner_mask, inner_scale)
+        else:
+            read = (mapped, hidden_gain, hidden_shift, inner_mask)
+            _run(library.glu, len(cell), len(hidden), *_measures(mapped, options), inner_scale, *read, inner)
+        state, mask, scale = inner, None, 1.0
+        if second is not None:
+            second = second.to(kind)
+            state = inner @ second.t()
+            mask, scale = keep_mask(state, options.dropout)
+        if library is None:
+            state = _dropped(state, mask, scale)
+            output, above = _cell(mapped[:, :width], gain, shift, state, cell, options)
+        else:
+            output, above = torch.empty_like(cell), torch.empty_like(cell)
+            places = (mapped, gain, shift, mask, state, cell, output, above)
+            _run(library.cell, *cell.shape, *_measures(mapped, options), scale, *places)
+        kept = (below, cell, merged, maps, gain, shift, hidden_gain, hidden_shift, second)
+        ctx.save_for_backward(*kept, mapped, state, inner_mask, mask)  # type: ignore[arg-type]
+        ctx.options, ctx.scales = options, (inner_scale, scale)
+        return output.view(shape), above.view(shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: _Context, of_output: Tensor, of_above: Tensor) -> tuple[Tensor | None, ...]:
+        below, cell, merged, maps, gain, shift, hidden_gain, hidden_shift, second, *rest = ctx.saved_tensors
+        mapped, state, inner_mask, mask = rest
+        options, (inner_scale, scale), shape, width = ctx.options, ctx.scales, of_above.shape, gain.numel()
+        function: Callable[..., tuple[Tensor, ...]]
+        inputs: tuple[Tensor, ...]
+        places: tuple[Tensor | None, ...]
+        of_output, of_above = (x.flatten(0, -2).contiguous() for x in (of_output, of_above))
+        of_mapped, of_cell, of_state = (torch.empty_like(x) for x in (mapped, cell, state))
+        library, measures = _library(mapped.dtype, cell, options), _measures(mapped, options)
+        if library is None:
+            function, inputs = partial(_cell, options=options), (mapped[:, :width], gain, shift, state, cell)
+            found, _ = _pulled(function, inputs, (of_output, of_above))
+            of_mapped[:, :width], of_gain, of_shift, of_state, of_cell = found
+            of_state = _dropped(of_state, mask, scale)
+        else:
+            places = (
+                mapped,
+                gain,
+                shift,
+                mask,
+                state,
+                cell,
+                of_output,
+                of_above,
+                of_cell,
+                of_state,
+                of_mapped,
+            )
+            sums = _run(library.cell_back, *cell.shape, *measures, scale, *places, sums=width)
+            of_gain, of_shift = sums.view(2, *gain.shape)
+        of_inner = of_state if second is None else of_state @ second
+        if library is None:
+            function, inputs = (
+                partial(_active, options=options),
+                (mapped[:, width:], hidden_gain, hidden_shift),
+            )
+            found, (inner,) = _pulled(function, inputs, (_dropped(of_inner, inner_mask, inner_scale),))
+            of_mapped[:, width:], of_hidden_gain, of_hidden_shift = found
+            inner = _dropped(inner.to(mapped.dtype), inner_mask, inner_scale)
+        else:
+            inner, length = torch.empty_like(of_inner), hidden_gain.numel()
+            places = (mapped, hidden_gain, hidden_shift, inner_mask, inner, of_inner, of_mapped)
+            sums = _run(library.glu_back, len(cell), length, *measures, inner_scale, *places, sums=length)
+            of_hidden_gain, of_hidden_shift = sums
+        of_below, of_merged = (of_mapped @ maps).split((below.size(1), merged.size(1)), -1)
+        of_maps = _of_weight(of_mapped, _joined(below, merged, mapped.dtype, 1))
+        return (
+            *(of_below.view(shape), of_cell.view(shape), of_merged.view(*shape[:-1], -1)),
+            *(of_maps[:width], of_gain, of_shift, of_maps[width:], of_hidden_gain, of_hidden_shift),
+            *(None if second is None else _of_weight(of_state, inner), None),
+        )
+
+
+def _active(x: Tensor, gain: Tensor, shift: Tensor, options: UnitOptions) -> tuple[Tensor]:
+    """The hidden state behind its activation, in float32 at least."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    x, gain, shift = (each.to(wide) for each in (x, gain, shift))
+    return (options.activation(functional.layer_norm(x, gain.shape, gain, shift, options.eps)),)
+
+
+def _cell(
+    x: Tensor, gain: Tensor, shift: Tensor, state: Tensor, cell: Tensor, options: UnitOptions
+) -> tuple[Tensor, Tensor]:
+    """Output and cell from what the norms of the gates read, the hidden state, and the cell below."""
+    x = x.to(torch.promote_types(x.dtype, torch.float32)).reshape(len(x), *gain.shape)
+    over = gain.shape if options.joint else gain.shape[1:]
+    normal = torch.addcmul(shift, functional.layer_norm(x, over, None, None, options.eps), gain)
+    input_gate, forget_gate, output_gate = normal.sigmoid().unbind(-2)
+    above = cell * forget_gate + state * input_gate
+    return above * output_gate, above
+
+
+def _pulled(
+    function: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Gradients of the inputs of a function from those of its results, and these."""
+    with torch.enable_grad():
+        leaves = [each.detach().requires_grad_() for each in inputs]
+        results = function(*leaves)
+    into = [gradient.to(result.dtype) for gradient, result in zip(gradients, results, strict=True)]
+    return torch.autograd.grad(results, leaves, into), tuple(each.detach() for each in results)
+
+
+def _library(kind: torch.dtype, cell: Tensor, options: UnitOptions) -> ctypes.CDLL | None:
+    """The functions in C, where they know formats and activation."""
+    known = kind in (torch.float32, torch.bfloat16) and cell.dtype == torch.float32
+    if cell.device.type != "cpu" or not known or options.activation is not functional.glu:
+        return None
+    return compiled_library(_SOURCE, *_SUMS)
+
+
+def _measures(mapped: Tensor, options: UnitOptions) -> tuple[float, ...]:
+    """Width of a row, norms of the gates, whether numbers are narrow, and eps."""
+    return mapped.size(1), 1 if options.joint else 3, mapped.dtype != torch.float32, options.eps
+
+
+def _run(
+    function: Callable[..., None], rows: int, *arguments: Tensor | float | None, sums: int = 0
+) -> Tensor:
+    """Call a function of `lstm_unit.c` on all rows, shared by threads; the sums, `[2, sums]`, it adds up."""
+    parts = max(1, min(torch.get_num_threads(), rows))
+    totals = torch.zeros(parts, 2, sums)
+    given = [_as_c(argument) for argument in arguments]
+
+    def work(part: int) -> None:
+        place = (_as_c(totals[part]),) if sums else ()
+        function(_as_c(rows * part // parts), _as_c(rows * (part + 1) // parts), *given, *place)
+
+    if parts == 1:
+        work(0)
+    else:
+        with ThreadPoolExecutor(parts) as pool:
+            list(pool.map(work, range(parts)))
+    return totals.sum(0)
+
+
+def _as_c(value: Tensor | float | None) -> object:
+    if value is None or isinstance(value, Tensor):
+        return ctypes.c_void_p(None if value is None else value.data_ptr())
+    return ctypes.c_int64(value) if isinstance(value, int) else ctypes.c_float(value)
+
+
+def _dropped(x: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    return x if mask is None else (x * mask).mul_(scale)
+
+
+def _joined(first: Tensor, second: Tensor, kind: torch.dtype, axis: int) -> Tensor:
+    """Two matrices one behind the other on that axis, in that number format."""
+    shape = list(first.shape)
+    shape[axis] += second.size(axis)
+    both = first.new_empty(shape, dtype=kind)
+    for place, part in zip(both.tensor_split([first.size(axis)], axis), (first, second), strict=True):
+        place.copy_(part)
+    return both
+
+
+def _of_weight(gradient: Tensor, x: Tensor) -> Tensor:
+    """The gradient of a weight `[out, in]` from that of its product, `[N, out]`, and its input `[N, in]`."""
+    if gradient.device.type != "cpu" or gradient.element_size() != 2:
+        return gradient.t() @ x
+    # oneDNN takes half the time where the rows of the first matrix lie together.
+    if x.size(1) < gradient.size(1):
+        return (x.t().contiguous() @ gradient).t()
+    return gradient.t().contiguous() @ x
+
+
+def _product_type(x: Tensor) -> torch.dtype:
+    """The number format of a product of `x` here."""
+    device = x.device.type
+    narrow = device != "meta" and x.dtype == torch.float32 and torch.is_autocast_enabled(device)
+    return torch.get_autocast_dtype(device) if narrow else x.dtype
