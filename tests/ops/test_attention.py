@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,7 +10,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from deepwire.ops import attention as module
-from deepwire.ops.attention import attention
+from deepwire.ops.attention import Spans, attention, spans
+from deepwire.testing import batch, small_model
 
 
 def textbook(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
@@ -150,3 +153,67 @@ def test_a_gpu_does_not_take_the_kernel_that_plans_for_every_shape(monkeypatch, 
             attention(q, q, q, bias=None, causal=causal)
     assert enabled == [False, False, before]
     assert torch.backends.cuda.cudnn_sdp_enabled() == before
+
+
+def by_sentence(
+    q: Tensor, k: Tensor, v: Tensor, spans: Spans, longest_q: int, longest_k: int, dropout: float
+) -> Tensor:
+    """The kernel of a GPU, one sequence after the other."""
+    assert not dropout
+    mixed = torch.zeros_like(q)
+    ends = zip(*(each.tolist() for each in spans), strict=True)
+    for (first, below), (end, above) in pairwise(ends):
+        assert end - first <= longest_q
+        assert above - below <= longest_k
+        one = (x.transpose(0, 1)[None] for x in (q[first:end], k[below:above], v[below:above]))
+        mixed[first:end] = attention(*one, bias=None, causal=False)[0].transpose(0, 1)
+    return mixed
+
+
+@pytest.mark.parametrize(("heads", "key_heads"), [(4, 4), (4, 2)])
+@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (3, 7)])
+def test_spans_say_the_same_as_a_bias_of_padding(
+    monkeypatch: pytest.MonkeyPatch, heads: int, key_heads: int, queries: int, keys: int
+) -> None:
+    """Itself and another sequence, with gradients that do not reach padding."""
+    torch.manual_seed(1)
+    q = operands(3, heads, queries, keys)[0]
+    k, v = operands(3, key_heads, queries, keys)[1:]
+    words = torch.arange(keys) < torch.tensor([[keys], [2], [1]])
+    bias = torch.zeros(3, 1, 1, keys, dtype=torch.float64).masked_fill(~words[:, None, None], -torch.inf)
+    expected = attention(q, k, v, bias=bias, causal=False)
+    monkeypatch.setattr(module, "_has_span_kernel", lambda device: True)
+    monkeypatch.setattr(module, "_SPAN_TYPES", (torch.float64,))
+    monkeypatch.setattr(module, "_span_kernel", by_sentence)
+    found = attention(q, k, v, bias=None, causal=False, spans=spans(words, queries))
+    torch.testing.assert_close(found, expected)
+    upstream = torch.randn_like(found)
+    ours, theirs = (torch.autograd.grad(each, (q, k, v), upstream) for each in (found, expected))
+    torch.testing.assert_close(ours, theirs)
+    assert not ours[1].transpose(1, 2)[~words].any()
+
+
+def test_a_row_without_words_is_seen_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_has_span_kernel", lambda device: True)
+    found = spans(torch.tensor([[True, False], [False, False]]), 3)
+    assert found is not None
+    assert [ends.tolist() for ends in found] == [[0, 3, 3, 6, 6], [0, 1, 2, 4, 4]]
+
+
+@pytest.mark.parametrize("encoder", ["self_attention", "luna"])
+def test_in_a_model_they_are_of_what_is_attended_to(monkeypatch: pytest.MonkeyPatch, encoder: str) -> None:
+    """Luna's mixers read what they packed, without padding. Decoding does without spans."""
+    model = small_model({"encoder": {"mixer": encoder}}).double()
+
+    def loss_and_gradients() -> tuple[Tensor, ...]:
+        loss = model.loss(*batch()).smoothed
+        return loss, *torch.autograd.grad(loss, list(model.parameters()))
+
+    expected, calls = loss_and_gradients(), []
+    monkeypatch.setattr(module, "_has_span_kernel", lambda device: True)
+    monkeypatch.setattr(module, "_takes_spans", lambda q, v: True)
+    monkeypatch.setattr(module, "_product_type", lambda v: v.dtype)
+    monkeypatch.setattr(module, "_span_kernel", lambda *given: calls.append(1) or by_sentence(*given))
+    torch.testing.assert_close(loss_and_gradients(), expected)
+    assert len(calls) == (6 if encoder == "self_attention" else 3)
+    assert all(memory.spans is None for memory in model.start(batch()[0]).context.memory)

@@ -140,7 +140,8 @@ class _Start(nn.Module):
         results, padding, side = encoded[: self.results], encoded[self.results], encoded[self.results + 1 :]
         self.example = state = self.model.start_from(results, side, Context(languages, padding))
         return _distinct(
-            *_joined(state.context.memory), *(leaf.unsqueeze(1) for leaf in _joined(state.states))
+            *_joined(each.leaves for each in state.context.memory),
+            *(leaf.unsqueeze(1) for leaf in _joined(state.states)),
         )
 
 

@@ -301,7 +301,7 @@ def _tensors(state: DecoderState) -> list[Tensor]:
     index, context = state.index, state.context
     found = [*(index.ancestry or ())]
     found += [each for each in (index.skipped, context.languages) if each is not None]
-    for leaves in (*context.memory, *state.states):
+    for leaves in (*(memory.leaves for memory in context.memory), *state.states):
         found += leaves
     return found
 

@@ -8,24 +8,37 @@ import torch
 from torch import Tensor
 
 from deepwire.model.kv_cache import CacheIndex
-from deepwire.ops.attention import attention, attention_weights, finite_bias
+from deepwire.ops.attention import Spans, attention, attention_weights, finite_bias
 
 
 class Memory(NamedTuple):
     """Keys and values of one decoder layer, made once per sentence; never copied per beam.
 
     Shapes: key and value `[N, K, S, h]` with K heads, bias `[N, 1, 1, S]` (0 at words, the lowest number at
-    padding).
+    padding). The spans say the same to the kernel that takes them.
     """
 
     key: Tensor
     value: Tensor
     bias: Tensor
+    spans: Spans | None = None
+
+    @property
+    def leaves(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Key, value and bias, whose first axis are the sentences."""
+        return self[:3]
 
     def read(self, query: Tensor, dropout: float = 0.0) -> Tensor:
         """Attend from queries `[N, H, T, h]`; the result is `[N, H, T, h]`, with dropout on the weights."""
         return attention(
-            query, self.key, self.value, bias=self.bias, causal=False, dropout=dropout, finite=True
+            query,
+            self.key,
+            self.value,
+            bias=self.bias,
+            causal=False,
+            dropout=dropout,
+            finite=True,
+            spans=self.spans,
         )
 
     def weights(self, query: Tensor) -> Tensor:
@@ -42,6 +55,7 @@ class Context:
         padding: In an encoder `[B, 1, 1, S]`, 0 at words and -inf at padding. None in a decoder, whose causal
             order keeps padding from being seen.
         memory: In a decoder, what each layer reads of the encoder; first axis: sentences.
+        spans: In an encoder on a GPU the same as `padding`, for all that attends to `[B, S]`; else None.
         index: In decoding, the position and the cache slots of the rows; None: whole sequences.
     """
 
@@ -53,8 +67,10 @@ class Context:
         padding: Tensor | None = None,
         memory: tuple[Memory, ...] = (),
         index: CacheIndex | None = None,
+        spans: Spans | None = None,
     ) -> None:
         self.languages, self.padding, self.memory, self.index = languages, padding, memory, index
+        self.spans = spans
 
     def replace(self, **changes: Any) -> Self:
         """The same with some attributes exchanged."""

@@ -41,9 +41,11 @@ class CrossAttention(nn.Module):
     def project(self, encoded: Tensor, context: Context) -> Memory:
         """Make the memory of encoder output `[N, S, d]`, in the context of the encoder."""
         both = self.key_value(encoded).unflatten(-1, (self.parts, self.key_heads, -1))
-        parts = both.permute(2, 0, 3, 1, 4).contiguous().unbind()
+        both = both.permute(2, 0, 3, 1, 4)
+        # Spans are of rows that follow each other, as they come.
+        parts = (both if context.spans is not None else both.contiguous()).unbind()
         key = parts[0] if self.key_norm is None else self.key_norm(parts[0])
-        return Memory(key, parts[-1], context.memory_bias(parts[0].dtype))
+        return Memory(key, parts[-1], context.memory_bias(parts[0].dtype), context.spans)
 
     def forward(self, x: Tensor, memory: Memory) -> Tensor:
         """Attend from `[N * W, T, d]` to the memory of N sentences; W rows of a sentence follow each other.

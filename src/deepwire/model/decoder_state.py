@@ -96,7 +96,9 @@ class DecoderState:
         def of_groups(tensor: Tensor) -> Tensor:
             return tensor.index_select(0, groups)
 
-        memory = (Memory(*(leaf.index_select(0, sentences) for leaf in each)) for each in self.context.memory)
+        memory = (
+            Memory(*(leaf.index_select(0, sentences) for leaf in each.leaves)) for each in self.context.memory
+        )
         context = self.context.replace(
             languages=_change_languages(self.context.languages, of_rows),
             memory=tuple(memory),
@@ -131,7 +133,7 @@ class DecoderState:
             index = replace(index, skipped=change(index.skipped))
         context = Context(
             languages=None if languages is None else change(languages),
-            memory=tuple(Memory(*map(change, each)) for each in self.context.memory),
+            memory=tuple(Memory(*map(change, each.leaves)) for each in self.context.memory),
             index=index,
         )
         return replace(self, context=context, states=_change_states(self.states, change, change))

@@ -18,6 +18,7 @@ from deepwire.model.perturbation import Input
 from deepwire.model.stack import Stack, StackOutput
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
+from deepwire.ops.attention import spans
 
 
 class EncoderDecoder(TranslationModel):
@@ -70,9 +71,10 @@ class EncoderDecoder(TranslationModel):
         Returns:
             The encoder's results, what travelled beside its stream to the end, and its context.
         """
-        padding = (source == self.pad_id)[:, None, None]
+        words = source != self.pad_id
+        padding = ~words[:, None, None]
         bias = embedded.new_zeros(padding.shape).masked_fill_(padding, float("-inf"))
-        context = Context(languages, padding=bias)
+        context = Context(languages, padding=bias, spans=spans(words, source.size(1)))
         results, _, side = self.encoder(embedded, context)
         if self.transform is not None:
             results = self.transform(results, languages)
@@ -82,6 +84,7 @@ class EncoderDecoder(TranslationModel):
         self, source: Tensor, languages: Tensor | None, read: Input, target: Input
     ) -> tuple[Tensor, ...]:
         results, side, context = self._encode(source, languages, read)
+        context = context.replace(spans=spans(source != self.pad_id, target.tokens.size(1)))
         memory = self.decoder.project_memory(results, context, side)
         embedded = self.target_embedding(target.tokens, languages, target.cut)
         output: StackOutput = self.decoder(embedded, Context(languages, memory=memory))
@@ -96,7 +99,7 @@ class EncoderDecoder(TranslationModel):
 
     def start_from(self, results: tuple[Tensor, ...], side: SideState, context: Context) -> DecoderState:
         """`start` from what `encode_embedded` returned."""
-        memory = self.decoder.project_memory(results, context, side)
+        memory = self.decoder.project_memory(results, context.replace(spans=None), side)
         sentences = results[0].size(0)
         # The encoder's results may have another width than the decoder's stream, of which mixers keep states.
         like = results[0].new_empty(sentences, 1, self.config.size("decoder")[0])

@@ -106,6 +106,6 @@ class LunaStack(SideStack):
             if self.recorder is not None:
                 self.recorder.record_packing(layer, partial(cross.packed_weights, result, read, context))
             moved = cross.packed(result, read, context)
-            memories.append(cross.project(moved, context.replace(padding=read[1])))
+            memories.append(cross.project(moved, context.replace(padding=read[1], spans=None)))
             side = self.companion.write(side, layer, moved, context)
         return (*memories, *of_mixers)

@@ -7,7 +7,8 @@ computes the many small products within it, in bfloat16 or float32 (docs/underst
 
 On a GPU it is any kernel but cuDNN's, which torch prefers on some: cuDNN plans anew for every shape, about
 20 ms each time (H200), and batches of sentences and steps of decoding have ever new shapes. Where few shapes
-come again and again, `few_shapes` allows it.
+come again and again, `few_shapes` allows it. A bias rules out the fastest kernel there: where it only hides
+padding, `Spans` say in its place where the words are.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import cache, partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +34,72 @@ ONEDNN_SCORES = range(2**10 + 1, 2**26)
 # A list, as torch's compiler wants it.
 _WITHOUT_PLANS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _FEW_SHAPES: ContextVar[bool] = ContextVar("few_shapes", default=False)
+
+
+# Of the kernel that takes spans: number formats, and what the width of a head is a multiple of, and its most.
+_SPAN_TYPES = (torch.float16, torch.bfloat16)
+_SPAN_WIDTH, _SPAN_MOST = 8, 256
+
+
+class Spans(NamedTuple):
+    """Where queries and keys of padded rows begin and end, if rows `[B, T]` and `[B, S]` follow each other.
+
+    A row is two sequences: all of its queries with its words, and no query with its padding. So nothing is
+    gathered, and no size depends on the text.
+
+    Attributes:
+        queries: `[2 B + 1]` int32, from 0 to B T.
+        keys: `[2 B + 1]` int32, from 0 to B S.
+    """
+
+    queries: Tensor
+    keys: Tensor
+
+
+def spans(words: Tensor, queries: int) -> Spans | None:
+    """The spans of keys `[B, S]`, True at words, with padding on the right; None where no kernel takes them.
+
+    Args:
+        words: A row without any is seen whole.
+        queries: T, of each row.
+    """
+    if not _has_span_kernel(words.device):
+        return None
+    rows, length = words.shape
+    count = words.sum(1)
+    first = torch.arange(rows, device=words.device)
+    keys = torch.stack((first * length + torch.where(count == 0, length, count), (first + 1) * length), 1)
+    ends = torch.stack((keys, ((first + 1) * queries).unsqueeze(1).expand(-1, 2))).flatten(1)
+    of_keys, of_queries = functional.pad(ends, (1, 0)).int()
+    return Spans(of_queries, of_keys)
+
+
+@cache
+def _has_span_kernel(device: torch.device) -> bool:
+    """Whether a GPU has the kernel, and it finds what the steps without it do, also for gradients."""
+    if device.type != "cuda":
+        return False
+    wave = torch.arange(2 * 2 * 4 * 5 * 16, device=device).sin().bfloat16().view(4, 2, 2, 5, 16)
+    words = torch.arange(5, device=device) < torch.tensor([[3], [5]], device=device)
+    bias = finite_bias((~words)[:, None, None].float() * -torch.inf, wave.dtype).nan_to_num()
+    ends = torch.tensor([[0, 5, 5, 10, 10], [0, 3, 5, 10, 10]], dtype=torch.int32, device=device)
+
+    def outcome(fast: bool) -> list[Tensor]:
+        q, k, v, above = wave.clone().requires_grad_().unbind()
+        out = (
+            _over_spans(q, k, v, Spans(*ends), 0.0)
+            if fast
+            else head_product(attention_weights(q, k, bias=bias, causal=False), v)
+        )
+        return [out, *torch.autograd.grad(out, (q, k, v), above)]
+
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cuda", enabled=False):
+            return all(
+                map(partial(torch.allclose, atol=0.05, rtol=0.05), outcome(fast=True), outcome(fast=False))
+            )
+    except RuntimeError:
+        return False
 
 
 @contextmanager
@@ -52,6 +121,7 @@ def attention(
     causal: bool,
     dropout: float = 0.0,
     finite: bool = False,
+    spans: Spans | None = None,
 ) -> Tensor:
     """Attend from every query to every key it may see.
 
@@ -64,10 +134,13 @@ def attention(
         causal: Query t sees keys 0 to t + S - T only (with T = S: itself and its past).
         dropout: Probability with which an attention weight is dropped; pass 0 outside training.
         finite: Whether the bias is one of `finite_bias` and need not be made so at every call.
+        spans: Say the same as the bias, if it only hides padding; without causal order.
 
     Returns:
         `[B, H, T, h]`. A query that may see nothing (padding) gets the mean of all values, never NaN.
     """
+    if spans is not None and _takes_spans(q, v):
+        return _over_spans(q, k, v, spans, dropout)
     if bias is not None and not (finite and bias.dtype == q.dtype):
         bias = finite_bias(bias, q.dtype)
     if torch.compiler.is_compiling():
@@ -140,6 +213,37 @@ def _prefers_plain(q: Tensor, k: Tensor, dropout: float) -> bool:
         return q.size(-2) * k.size(-2) <= PLAIN_SCORES
     onednn = q.dtype == torch.bfloat16 or torch.get_float32_matmul_precision() != "highest"
     return onednn and q.shape[:-1].numel() * k.size(-2) in ONEDNN_SCORES
+
+
+def _product_type(v: Tensor) -> torch.dtype:
+    kind = v.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else v.dtype
+
+
+def _takes_spans(q: Tensor, v: Tensor) -> bool:
+    width = q.size(-1)
+    return width % _SPAN_WIDTH == 0 and width <= _SPAN_MOST and _product_type(v) in _SPAN_TYPES
+
+
+def _over_spans(q: Tensor, k: Tensor, v: Tensor, spans: Spans, dropout: float) -> Tensor:
+    """`attention` by the kernel that takes spans; shapes as there."""
+    rows, kind = q.size(0), _product_type(v)
+    flat = [each.transpose(1, 2).flatten(0, 1).to(kind) for each in (q, k, v)]
+    mixed = _span_kernel(*flat, spans, q.size(2), k.size(2), dropout)
+    return mixed.unflatten(0, (rows, -1)).transpose(1, 2)
+
+
+def _span_kernel(
+    q: Tensor, k: Tensor, v: Tensor, spans: Spans, longest_q: int, longest_k: int, dropout: float
+) -> Tensor:
+    """Attend from queries `[B T, H, h]` to keys `[B S, K, h]` of the same sequence.
+
+    torch's function for this, `varlen_attn`, calls the same, and drops no weights.
+    """
+    mixed: Tensor = torch.ops.aten._flash_attention_forward(
+        q, k, v, spans.queries, spans.keys, longest_q, longest_k, dropout, False, False
+    )[0]
+    return mixed
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:

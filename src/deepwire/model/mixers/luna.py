@@ -203,7 +203,7 @@ class LunaSelfAttention(SideMixer, EncoderMixer):
         """Mix `[B, S, d]` with P and its bias; what P is moved by is Y."""
         p, bias = side
         packed = self.packing(p, x, context.padding)
-        memory = self.unpack.project(packed, context.replace(padding=bias))
+        memory = self.unpack.project(packed, context.replace(padding=bias, spans=None))
         return self.unpack(x, memory), (packed,)
 
     def step_beside(

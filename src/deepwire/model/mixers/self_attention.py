@@ -242,7 +242,8 @@ class SelfAttention(Mixer):
             bias = bias if padding is None else bias + padding
         drop = self.dropout if self.training else 0.0
         if self.relative_values is None or distance is None:
-            mixed = attention(query, key, value, bias=bias, causal=self.causal, dropout=drop)
+            spans = context.spans if self.relative is None else None
+            mixed = attention(query, key, value, bias=bias, causal=self.causal, dropout=drop, spans=spans)
         else:
             weights = attention_weights(query, key, bias=bias, causal=self.causal, dropout=drop)
             mixed = head_product(weights.to(value.dtype), value) + self.relative_values(weights, distance)
