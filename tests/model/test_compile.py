@@ -1,69 +1,113 @@
-"""torch.compile takes the model whole: no graph break, and the same numbers."""
+"""torch.compile takes a model layer by layer: one graph for layers that are alike, and the same numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 import torch
+from torch import Tensor
+from torch._dynamo.utils import counters
+from torch.fx import GraphModule
 
+from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import batch, small_model, targets
+from deepwire.training import compilation
 
-Stacks = tuple[Mapping[str, object], Mapping[str, object]]
-
-
-def both(**stack: object) -> Stacks:
-    """The same choices for encoder and decoder."""
-    return stack, stack
-
-
-SYSTEMS: Mapping[str, Stacks] = {
-    "post_norm": both(connection="post_norm"),
-    "depth_lstm": both(connection="depth_lstm"),
-    "dlcl": both(aggregation="dlcl"),
-    "gtrans": both(connection="post_norm", fusion={"type": "groups", "size": 1}),
-    "mhplstm": ({}, {"mixer": "mhplstm"}),
-    "average_attention": ({}, {"mixer": "average_attention"}),
+SIDES = ("encoder", "decoder")
+SYSTEMS: Mapping[str, Mapping[str, object]] = {
+    "post_norm": {side: {"connection": "post_norm"} for side in SIDES},
+    "depth_lstm": {side: {"connection": "depth_lstm"} for side in SIDES},
+    "dlcl": {side: {"aggregation": "dlcl"} for side in SIDES},
+    "mhplstm": {"decoder": {"mixer": "mhplstm"}},
+    "average_attention": {"decoder": {"mixer": "average_attention"}},
+    "languages": {
+        **{side: {"connection": "post_norm", "fusion": {"type": "groups", "size": 1}} for side in SIDES},
+        "languages": {
+            "norm": True,
+            "transform": "released",
+            "embedding": "both",
+            "output_bias": True,
+            "fusion": "both",
+        },
+    },
 }
-# A second layer runs the code of the first and no other.
-ALIKE_IN_EVERY_LAYER = ("post_norm", "mhplstm", "average_attention")
-LANGUAGES = {"norm": True, "transform": "released", "embedding": "both", "output_bias": True}
+# Of layers: how many graphs three and three are compiled to.
+KINDS = {"post_norm": 2, "depth_lstm": 4, "dlcl": 2, "mhplstm": 2, "average_attention": 2, "languages": 2}
+SLOW = ("dlcl", "average_attention")
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[GraphModule]]:
+    """The graphs that are compiled; they run as they were traced."""
+    made: list[GraphModule] = []
+
+    def backend(graph: GraphModule, inputs: list[Tensor]) -> GraphModule:
+        made.append(graph)
+        return graph
+
+    monkeypatch.setattr(compilation, "lookup_backend", lambda name: backend)
+    torch._dynamo.reset()
+    counters.clear()
+    yield made
+    torch._dynamo.reset()
+
+
+def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """The batch of three sentences, longer ones, as many sentences as words, and sizes of one."""
+    for longer in (0, 3):
+        yield tuple(torch.cat((side, side[:, :longer]), 1) for side in batch())  # type: ignore[misc]
+    source, target, output = (side[:, :3] for side in batch())
+    yield source, target, output
+    yield source[:, :1], target, output
+
+
+def outcome(model: TranslationModel) -> list[tuple[Tensor, ...]]:
+    """Loss and gradients of each batch."""
+    found = []
+    for sides in batches():
+        loss = model.loss(*sides, 0.1, languages=targets(model)).smoothed
+        found.append((loss, *torch.autograd.grad(loss, list(model.parameters()))))
+    return found
 
 
 @pytest.mark.parametrize(
-    ("system", "languages"),
-    [
-        *((system, None) for system in ("post_norm", "depth_lstm", "mhplstm")),
-        ("gtrans", LANGUAGES),
-        *(
-            pytest.param(system, None, marks=pytest.mark.slow)
-            for system in ("dlcl", "gtrans", "average_attention")
-        ),
-        *(
-            pytest.param(system, LANGUAGES, marks=pytest.mark.slow)
-            for system in ("post_norm", "depth_lstm", "mhplstm")
-        ),
-    ],
+    "system", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SYSTEMS]
 )
-def test_the_training_step_compiles_without_a_graph_break(
-    system: str, languages: Mapping[str, object] | None
+def test_each_layer_is_one_graph_with_the_numbers_of_the_layer(
+    system: str, compiled: list[GraphModule]
 ) -> None:
-    """`fullgraph` raises at the first break; loss and gradients equal those of the plain model.
+    """With activation checkpointing too."""
+    model = small_model(SYSTEMS[system]).double().train()
+    expected = outcome(model)
+    said: list[str] = []
+    compilation.compile_layers(model, said.append)
+    torch.testing.assert_close(outcome(model), expected)
+    for stack in model.stacks().values():
+        stack.recomputes = True
+    torch.testing.assert_close(outcome(model), expected)
+    assert counters["stats"]["unique_graphs"] == sum(len(s.layers) for s in model.stacks().values())
+    assert not counters["graph_break"]
+    assert len(compiled) == KINDS[system]
+    assert not said
 
-    The backend runs the graph as it was traced: what later stages make of it is not looked at here.
-    """
-    torch._dynamo.reset()
-    layers = 1 if system in ALIKE_IN_EVERY_LAYER else 2
-    encoder, decoder = ({"layers": layers, **stack} for stack in SYSTEMS[system])
-    settings: dict[str, object] = {"encoder": encoder, "decoder": decoder}
-    if languages is not None and system == "gtrans":
-        languages = {**languages, "fusion": "both"}
-    model = small_model(settings if languages is None else {**settings, "languages": languages}).train()
-    spoken = targets(model)
-    plain = model.loss(*batch(), 0.1, languages=spoken)
-    expected = torch.autograd.grad(plain.smoothed, list(model.parameters()))
-    step = torch.compile(model.loss, backend="eager", fullgraph=True)
-    compiled = step(*batch(), 0.1, languages=spoken)
-    found = torch.autograd.grad(compiled.smoothed, list(model.parameters()))
-    torch.testing.assert_close(tuple(compiled), tuple(plain))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+def test_layers_that_are_left_out_make_no_further_graphs_of_others() -> None:
+    model = small_model({}).double().train()
+    compilation.compile_layers(model, lambda text: None)
+    for layer in range(3):
+        for stack in model.stacks().values():
+            stack.dropped_calls = frozenset(i for i, call in enumerate(stack.calls) if call.layer == layer)
+        model.loss(*batch()).smoothed.backward()
+    assert counters["stats"]["unique_graphs"] == 6
+
+
+def test_what_torch_cannot_follow_runs_as_it_is() -> None:
+    model = small_model({"decoder": {"mixer": "ln_lstm"}}).double().train()
+    expected = outcome(model)
+    said: list[str] = []
+    compilation.compile_layers(model, said.append)
+    torch.testing.assert_close(outcome(model), expected)
+    assert len(said) == 1
+    assert said[0].startswith("compile: the decoder has layers that run as they are: ")
+    assert counters["stats"]["unique_graphs"] == 3

@@ -55,7 +55,7 @@ def test_a_run_that_ends_within_its_warmup_is_told_so(section: dict[str, object]
         ({"device": "gpu"}, "write auto, cpu, cuda or cuda:N"),
         ({"device": "cuda:x"}, "write auto, cpu, cuda or cuda:N"),
         ({"learning_rate": 1}, "learning_rate"),
-        ({"compile": True, "r_drop": 1.0}, "compile and r_drop exclude each other"),
+        ({"compile": True, "guided_alignment": 1}, "compile and guided_alignment exclude each other"),
         ({"sim_cut": 1, "r_drop": 1}, "r_drop and sim_cut exclude each other"),
         ({"sharding": "full", "optimizer": "muon"}, "muon needs every matrix whole"),
         ({"layer_drop": 1}, "from 0 to below 1, not 1"),

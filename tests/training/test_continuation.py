@@ -11,6 +11,7 @@ from toy_run import FinishedRun, RunTwice, run_training
 
 from deepwire.errors import UsageError
 from deepwire.model.recurrent_depth import RecurrentStack
+from deepwire.training import compilation
 from deepwire.training.extras import update_seed
 from deepwire.training.spec import TrainingSpec
 
@@ -42,6 +43,13 @@ FEATURES: dict[str, dict[str, Any]] = {
         "model": both(connection="pre_norm"),
         "layer_drop": {"encoder": 0.4, "decoder": 0.4, "depth": "linear", "rescale": True},
     },
+    "compiled": {
+        "model": both(connection="post_norm"),
+        "compile": True,
+        "layer_drop": 0.3,
+        "r_drop": 1,
+        "activation_checkpointing": True,
+    },
     "Admin": {"model": both(connection="admin")},
     "BranchNorm": {"model": both(connection={"type": "branch_norm", "updates": 9})},
     "CompleteP": {"model": {"parametrization": {"base": {"d_model": 8, "heads": 2, "encoder_layers": 1}}}},
@@ -52,7 +60,10 @@ SLOW = {"ema beside", "rate factors", "LayerDrop", "stochastic depth", "Admin", 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in FEATURES]
 )
-def test_a_run_goes_on_exactly(name: str, run_whole_and_halved: RunTwice) -> None:
+def test_a_run_goes_on_exactly(
+    name: str, run_whole_and_halved: RunTwice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compilation, "BACKEND", "aot_eager")  # kernels would take minutes to make
     whole, halved = run_whole_and_halved(10, **{"validation": {"every": 5}, **FEATURES[name]})
     assert halved == whole
     for key in ("sim_cut", "r_drop"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import ClassVar, NamedTuple, Self, cast
@@ -47,6 +47,10 @@ class StackOutput(NamedTuple):
     side: SideState
 
 
+RunLayer = Callable[..., tuple[DepthState, SideState, list[State]]]
+"""The signature of `Stack.run_layer`."""
+
+
 class StackPass(NamedTuple):
     """The end of a pass through some layers: what the fusion keeps, and the rest as in `StackOutput`."""
 
@@ -75,6 +79,8 @@ class Stack(nn.Module):
             layer without calls gives what it reads, also to aggregation and fusion.
         left_out: Numbers of calls that are always left out (`without`).
         call_scales: What training multiplies the output of each call by; None: nothing.
+        compiled: Functions that run layers in training in the place of `run_layer`, which take the stack too,
+            by the first call of each; none: nothing is compiled.
         recorder: Keeps attention to the encoder while whole sequences pass; None: nobody wants to know.
     """
 
@@ -93,6 +99,7 @@ class Stack(nn.Module):
         self.dropped_calls: frozenset[int] = frozenset()
         self.left_out: frozenset[int] = frozenset()
         self.call_scales: tuple[float, ...] | None = None
+        self.compiled: dict[int, RunLayer] = {}
         self._recorded_kind = "cross" if len(self.crosses) else "mixer"
         self.recorder: CrossAttentionRecorder | None = None
         self._plan()
@@ -192,13 +199,19 @@ class Stack(nn.Module):
         depth, side = connection.start(x, context), self.start_side(context)
         kept = [connection.result(depth, context)] if 0 in keeps else []
         following: list[State] = []
+        learns = self.training and context.index is None  # steps drop nothing, in whatever mode
+        skipped = self.left_out | self.dropped_calls if learns else self.left_out
         recomputes = self.recomputes and self.training and torch.is_grad_enabled()
         for calls in layers:
-            run_layer = partial(self.run_layer, calls, context, states)
-            if recomputes:
-                run_layer = partial(checkpoint, run_layer, use_reentrant=False)
-            depth, side, stepped = run_layer(depth, side)
-            following += stepped
+            present = tuple(index for index in calls if index not in skipped)
+            if present:
+                run_layer = partial(self._runner(calls, x, context), present, context, states)
+                if recomputes:
+                    run_layer = partial(checkpoint, run_layer, use_reentrant=False)
+                depth, side, stepped = run_layer(depth, side)
+                following += stepped
+            else:
+                following += [states[self.slots[index]] for index in calls if states and index in self.slots]
             layer = self.calls[calls[-1]].layer
             if aggregation.acts:
                 history, x = aggregation.close(history, connection.stream(depth), layer, context)
@@ -208,18 +221,25 @@ class Stack(nn.Module):
                 kept.append(connection.result(depth, context))
         return StackPass(depth, kept, following, side)
 
+    def _runner(self, calls: range, x: Tensor, context: Context) -> RunLayer:
+        """The function that runs a layer: `run_layer`, or in training what it was compiled to."""
+        compiled = self.compiled.get(calls.start) if self.training and context.index is None else None
+        # Of graphs for sizes that change, torch would make others for sizes of one.
+        sizes = (*x.shape[:2], *(memory.key.size(2) for memory in context.memory[:1]))
+        return self.run_layer if compiled is None or min(sizes) < 2 else partial(compiled, self)
+
     def run_layer(
-        self, calls: range, context: Context, states: Sequence[State], depth: DepthState, side: SideState
+        self,
+        calls: Sequence[int],
+        context: Context,
+        states: Sequence[State],
+        depth: DepthState,
+        side: SideState,
     ) -> tuple[DepthState, SideState, list[State]]:
-        """Make the calls of one layer; also the next states of its mixer."""
-        learns = self.training and context.index is None  # steps drop nothing, in whatever mode
-        skipped = self.left_out | self.dropped_calls if learns else self.left_out
+        """Make calls of one layer; also the next states of its mixer."""
         following: list[State] = []
         for index in calls:
-            call, slot = self.calls[index], self.slots.get(index, -1)
-            if index in skipped:
-                following += states[slot : slot + 1] if call.kind == "mixer" else ()
-                continue
+            call = self.calls[index]
             read = self.read(depth, index, side, context)
             if self.recorder is not None and context.index is None and call.kind == self._recorded_kind:
                 reader = self._readers()[call.layer]
@@ -227,7 +247,7 @@ class Stack(nn.Module):
             if call.kind == "cross":
                 output = self.crosses[call.layer](read, context.memory[call.layer])
             elif call.kind == "mixer":
-                old = states[slot] if states else None
+                old = states[self.slots[index]] if states else None
                 output, new, side = self.mix(call.layer, read, old, side, context)
                 if new is not None:
                     following.append(new)
@@ -235,7 +255,7 @@ class Stack(nn.Module):
                 inner = call.kind == "inner_feed_forward"
                 networks = self.inner_feed_forwards if inner else self.feed_forwards
                 output = networks[call.layer](read, context)
-            if learns and self.call_scales is not None:
+            if self.call_scales is not None and self.training and context.index is None:
                 output = output * self.call_scales[index]
             depth = self.connection.write(depth, index, read, output, context)
         return depth, side, following

@@ -304,11 +304,17 @@ def make_trainer(run: TrainingRun) -> Trainer:
     _restore(run, optimizer, average)
     _log_startup_warnings(spec, model.config, frozen, run.log)
     extras = list(_extras(run, model, average))
-    loss = torch.compile(model.forward, dynamic=True) if config.compile else strategy.loss
+    if config.compile:
+        # With torch's compiler, seconds to import.
+        from deepwire.training.compilation import compile_layers, warm_up
+
+        compile_layers(model, run.log.say)
+        seconds = warm_up(model, strategy.loss, numerics, run.decisions.micro_batch_tokens)
+        run.log.say(f"layers compiled in {seconds:.0f} s")
     return Trainer(
         model=model,
         strategy=strategy,
-        objective=Objective(config, spec.prepared.vocabularies, loss, numerics, extras),
+        objective=Objective(config, spec.prepared.vocabularies, strategy.loss, numerics, extras),
         optimizer=optimizer,
         schedule=config.schedule.build(d_model=model.config.base_width, max_updates=config.max_updates),
         stream=spec.stream(run.decisions.micro_batch_tokens, (processes.rank, processes.count)),
