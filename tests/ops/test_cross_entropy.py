@@ -220,21 +220,22 @@ def test_ignored_targets_count_nothing(ignored: tuple[int, ...], left_out: bool)
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("with_bias", [True, False])
-def test_compiled_it_is_one_call_with_the_same_result(with_bias: bool) -> None:
-    """No graph break, although the number of real tokens is known at run time only."""
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_as_a_gpu_computes_it_it_is_the_same(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With padding and weights of tokens: there they are factors of what is made of the logits."""
     torch.manual_seed(1)
-    hidden, weight = torch.randn(6, 4, requires_grad=True), torch.randn(7, 4, requires_grad=True)
-    bias = torch.randn(7, requires_grad=True) if with_bias else None
-    target = torch.tensor([1, 0, 3, 4, 0, 6])
+    inputs = [
+        torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((9, 4), (7, 4), (7,), (9,))
+    ]
+    hidden, weight, bias, weights = inputs
+    target = torch.tensor([1, 0, 3, 4, 0, 6, 2, 0, 5])
 
-    def loss() -> tuple[torch.Tensor, torch.Tensor]:
-        return linear_cross_entropy(hidden, weight, bias, target, smoothing=0.1, ignore=0)
+    def found() -> tuple[Tensor, ...]:
+        loss, nll = linear_cross_entropy(
+            hidden, weight, bias, target, smoothing=smoothing, ignore=0, weights=weights, chunk=4
+        )
+        return loss, nll, *torch.autograd.grad(loss, inputs)
 
-    learners = [hidden, weight, *([] if bias is None else [bias])]
-    expected = loss()
-    found = torch.compile(loss, backend="aot_eager", fullgraph=True)()
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(
-        torch.autograd.grad(found[0], learners), torch.autograd.grad(expected[0], learners)
-    )
+    expected = found()
+    monkeypatch.setattr(cross_entropy, "on_cpu", lambda x: False)
+    torch.testing.assert_close(found(), expected)

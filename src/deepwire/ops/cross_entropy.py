@@ -13,7 +13,7 @@ Label smoothing: Szegedy et al. 2016 (Rethinking the Inception Architecture), se
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -29,11 +29,22 @@ LEAST_TOKENS = 256
 # another one in every batch, and making products ready for a new shape takes longer than so few rows.
 ROWS = 32
 GPU_LOGITS = 64 * 2**20
+# The weights' gradient is read and written for each chunk, so a GPU takes fewer and larger ones where it has
+# memory: as many logits as a 512th of its bytes are less than 1 % of it.
+GPU_SHARE = 512
+
+
+def on_cpu(x: Tensor) -> bool:
+    """Whether a tensor is in the memory of the CPU, where passes over a cache pay more than fewer passes."""
+    return x.device.type == "cpu"
 
 
 def chunk_size(weight: Tensor) -> int:
     """Return how many tokens to take at a time for an output projection `[V, d]`."""
-    logits = CPU_LOGITS if weight.device.type == "cpu" else GPU_LOGITS
+    logits = CPU_LOGITS if on_cpu(weight) else GPU_LOGITS
+    if weight.device.type == "cuda":
+        memory = torch.cuda.get_device_properties(weight.device).total_memory
+        logits = max(GPU_LOGITS, memory // GPU_SHARE)
     return max(LEAST_TOKENS, logits // weight.size(0) // ROWS * ROWS)
 
 
@@ -57,7 +68,7 @@ def scaled(gradients: Sequence[Tensor | None], grad: Tensor) -> tuple[Tensor | N
 
 def sum_of_rows(x: Tensor, wide: torch.dtype) -> Tensor:
     """`[N, V]` added up to `[V]`, in the type `wide` or, like the weights' gradient, rounded to that of x."""
-    if x.dtype == wide or x.device.type != "cpu":
+    if x.dtype == wide or not on_cpu(x):
         return x.sum(0, dtype=wide)
     # torch would write all of it anew in the wider type first; a product adds in float32 as it reads.
     return (x.new_ones(1, x.size(0)) @ x).squeeze(0)
@@ -65,7 +76,7 @@ def sum_of_rows(x: Tensor, wide: torch.dtype) -> Tensor:
 
 def row_maximum(x: Tensor) -> Tensor:
     """The largest number of each row of `[N, V]`, `[N, 1]`."""
-    if x.dtype != torch.bfloat16 or x.device.type != "cpu":
+    if x.dtype != torch.bfloat16 or not on_cpu(x):
         return x.amax(1, keepdim=True)
     # torch widens every bfloat16 first. Their bits as integers are ordered like the numbers if these are
     # positive, the other way round if they are negative: a seventh of the time.
@@ -117,7 +128,7 @@ def linear_cross_entropy(
         ValueError: smoothing or form is none of the above.
     """
     on_target, on_each = smoothing_masses(smoothing, form, weight.size(0))
-    if ignore is not None and hidden.device.type != "cpu":
+    if ignore is not None and not on_cpu(hidden):
         # To learn how many tokens are real the host would have to wait for the device.
         weights, ignore = without_ignored(target, ignore, weights, autocast_types(hidden)[1]), None
     cast, _ = autocast_types(hidden)
@@ -125,10 +136,6 @@ def linear_cross_entropy(
     inputs = (hidden, weight, bias, weights)
     learns = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
     arguments = (*inputs, target, on_target, on_each, ignore, size, cast, learns)
-    if torch.compiler.is_compiling():
-        # One opaque call: the compiler could not see through the number of real tokens.
-        smoothed, nll, *_ = _compiled_loss(*arguments)
-        return smoothed, nll
     smoothed, nll = _LinearCrossEntropy.apply(*arguments)  # type: ignore[no-untyped-call]
     return smoothed, nll
 
@@ -238,60 +245,6 @@ def _loss_and_gradients(
     return smoothed, work.nll, *gradients
 
 
-@torch.library.custom_op("deepwire::linear_cross_entropy", mutates_args=())
-def _compiled_loss(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    weights: Tensor | None,
-    target: Tensor,
-    on_target: float,
-    on_each: float,
-    ignore: int | None,
-    chunk: int,
-    cast: torch.dtype,
-    learns: list[bool],
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """`_loss_and_gradients` as one call of a compiled graph; what does not learn has an empty gradient."""
-    smoothed, nll, *gradients = _loss_and_gradients(
-        hidden, weight, bias, weights, target, on_target, on_each, ignore, chunk, cast, learns
-    )
-    kept = [hidden.new_empty(0) if gradient is None else gradient for gradient in gradients]
-    return smoothed, nll.clone(), kept[0], kept[1], kept[2], kept[3]
-
-
-@_compiled_loss.register_fake
-def _(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, weights: Tensor | None, *rest: object
-) -> tuple[Tensor, ...]:
-    wide = autocast_types(hidden)[1]
-    gradients = [
-        torch.empty_like(owner) if owner is not None and learning else hidden.new_empty(0)
-        for owner, learning in zip((hidden, weight, bias, weights), cast("list[bool]", rest[-1]), strict=True)
-    ]
-    return (hidden.new_empty((), dtype=wide), hidden.new_empty((), dtype=wide), *gradients)
-
-
-class _SavedContext(FunctionCtx):
-    """The context that a compiled graph leaves for the backward pass."""
-
-    saved_tensors: tuple[Tensor, ...]
-    learns: list[bool]
-
-
-def _save(ctx: _SavedContext, inputs: tuple[object, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.learns = cast("list[bool]", inputs[-1])
-    ctx.save_for_backward(*output[2:])
-
-
-def _compiled_backward(ctx: _SavedContext, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    gradients = [kept if learns else None for kept, learns in zip(ctx.saved_tensors, ctx.learns, strict=True)]
-    return (*scaled(gradients, grad), *(None,) * 7)
-
-
-_compiled_loss.register_autograd(_compiled_backward, setup_context=_save)
-
-
 class _ChunkSums:
     """Sums and gradients that grow chunk by chunk."""
 
@@ -320,7 +273,7 @@ class _ChunkSums:
         self.learns = any(needs)
         # Gradients of the logits of chunks that wait for their product, and the first token of these chunks.
         self.pending, self.first, self.per_product = None, 0, CHUNKS_PER_PRODUCT * chunk
-        if needs[1] and self.cast != self.wide and hidden.device.type == "cpu":
+        if needs[1] and self.cast != self.wide and on_cpu(hidden):
             room = min(self.rows.size(0), CHUNKS_PER_PRODUCT * chunk + ROWS)
             self.pending = self.rows.new_empty(room, weight.size(0))
 
@@ -334,12 +287,19 @@ class _ChunkSums:
         place = None if self.pending is None else self.pending[filled : filled + rows.size(0)]
         logits = _logits(rows, self.matrix, self.bias, place)
         at_target = logits[:real].gather(1, ids).to(self.wide)
-        top = row_maximum(logits[:real]).to(self.wide)
+        real_logits = logits[:real]
+        top, place_of_top = (
+            (row_maximum(real_logits), None) if on_cpu(logits) else real_logits.max(1, keepdim=True)
+        )
         # In one pass: it computes in float32 at least, whatever it reads and writes. In place where it is
         # certain that every number is read before it is overwritten.
-        logit_grads = torch.softmax(logits, 1, out=logits if logits.device.type == "cpu" else None)
+        logit_grads = torch.softmax(logits, 1, out=logits if on_cpu(logits) else None)
         # The logsumexp, from the largest probability, as that of the target may be too small for its type.
-        nll = top - row_maximum(logit_grads[:real]).to(self.wide).log() - at_target
+        probabilities = logit_grads[:real]
+        likeliest = (
+            row_maximum(probabilities) if place_of_top is None else probabilities.gather(1, place_of_top)
+        )
+        nll = top.to(self.wide) - likeliest.to(self.wide).log() - at_target
         if self.weights_grad is not None:
             self.weights_grad[start:end] = (nll + (1 - on_target) * at_target).squeeze(1)
         counts = None if self.counts is None else self.counts[start:end].unsqueeze(1)
@@ -349,12 +309,19 @@ class _ChunkSums:
             return
         logit_grads[real:] = 0
         logit_grads[:real].scatter_add_(1, ids, torch.full_like(ids, -on_target, dtype=logit_grads.dtype))
-        if counts is not None:
+        times = None
+        if counts is not None and on_cpu(logits):
             logit_grads[:real].mul_(counts)
-        if self.bias_grad is not None:
+        elif counts is not None:
+            # Not in the logits, which would be read and written once more, but in what is made of them.
+            times = functional.pad(counts, (0, 0, 0, rows.size(0) - real))
+        if self.bias_grad is not None and times is None:
             self.bias_grad += sum_of_rows(logit_grads, self.wide)
+        elif self.bias_grad is not None:
+            self.bias_grad += (times.t().to(self.cast) @ logit_grads).squeeze(0)
         if self.hidden_grad is not None:
-            self.hidden_grad[start:end] = (logit_grads @ self.matrix)[:real]
+            of_rows = logit_grads @ self.matrix
+            self.hidden_grad[start:end] = (of_rows if times is None else of_rows * times)[:real]
         if self.weight_grad is None:
             return
         if self.pending is not None:
@@ -362,6 +329,8 @@ class _ChunkSums:
                 return
             rows = self.rows[self.first : start + rows.size(0)]
             logit_grads, self.first = self.pending[: rows.size(0)], end
+        if times is not None:
+            rows = (rows * times).to(self.cast)
         if self.cast == self.wide:
             self.weight_grad.addmm_(logit_grads.t(), rows)
         else:
