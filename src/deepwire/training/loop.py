@@ -245,14 +245,16 @@ def local_forward_backward(
     trainer.optimizer.zero_grad()
     totals = {name: torch.zeros((), device=run.device) for name in trainer.objective.names}
     try:
-        for batch in pieces:
-            with ExitStack() as stack:
-                for extra in trainer.extras:
-                    stack.enter_context(extra.during_pass())
-                loss, parts = trainer.objective(batch)
-                torch.autograd.backward(loss / update.target_tokens)
-            for name, part in parts.items():
-                totals[name] += part
+        # Weights that a pass has rounded are kept until the outermost of these blocks ends, for all passes.
+        with torch.autocast(run.device.type, enabled=False):
+            for batch in pieces:
+                with ExitStack() as stack:
+                    for extra in trainer.extras:
+                        stack.enter_context(extra.during_pass())
+                    loss, parts = trainer.objective(batch)
+                    torch.autograd.backward(loss / update.target_tokens)
+                for name, part in parts.items():
+                    totals[name] += part
     except (RuntimeError, MemoryError) as error:
         if not (trainer.strategy.retries and is_out_of_memory(error)):
             raise
