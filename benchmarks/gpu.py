@@ -1,17 +1,21 @@
-"""Speed and memory on a GPU: training and decoding.
+"""Speed and memory on a GPU: training and decoding, in at most eight minutes.
 
-    python benchmarks/gpu.py [--only training decoding] [--models NAME...] [--beams 1 4] [--compile]
+    python benchmarks/gpu.py
     python benchmarks/gpu.py --device cpu --tiny          # the same on small models: does the script work?
 
 Models of the papers with 32,000 subwords and random weights, in bfloat16 as training and decoding use it, on
-token ids drawn at random in sentences of lengths like those of news. Nothing is downloaded. Writes a Markdown
-table and the raw figures under benchmarks/results/.
+token ids drawn at random in sentences of lengths like those of news. Nothing is downloaded. Rows come in the
+order of what they tell; what no longer fits into the time is left out and named. After each row the Markdown
+table and the raw figures are written anew under benchmarks/results/, and the row is printed.
 
-Training: target tokens a second (forward, backward, clipping, Adam; batches are on the device before), and
-model FLOP utilisation: the operations that the model needs over those that the device
-could do, by its data sheet and by the fastest product measured here. Decoding: sentences a second of a test
-set sorted by length, as the papers report it; every translation is made as long as its source; with and
-without CUDA graphs, and how many translations are the same.
+- Training: target tokens a second (forward, backward, clipping, Adam; batches are on the device before), and
+  model FLOP utilisation: the operations that the model needs over those that the device could do, by its data
+  sheet and by the fastest product measured here. As it is, with compiled layers, and with a bias for padding
+  in the place of spans. Warm-up: until the first update is done, of compiled layers with compiling.
+- Equality: loss and norm of the gradient of one batch without dropout, beside float32 with the plain paths.
+- Loss: the part of an update behind the decoder, in chunks of the size that is taken and of 2,048 tokens.
+- Decoding: sentences a second of a test set sorted by length, as the papers report it; every translation is
+  made as long as its source; with and without CUDA graphs, and how many translations are the same.
 """
 
 from __future__ import annotations
@@ -24,17 +28,20 @@ import random
 import resource
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import harness
 import machine
 import torch
 from decoding_speed import end_late
 from torch import Tensor
+from torch._dynamo.utils import counters
 
-from deepwire.data.vocabulary import BOS, EOS
+from deepwire.data.vocabulary import BOS, EOS, PAD
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_inputs import batches_by_length, pad_batch
 from deepwire.decoding.models import StepModel
@@ -42,7 +49,15 @@ from deepwire.decoding.search import Batch, generate
 from deepwire.model.build import build_model
 from deepwire.model.captured_steps import CapturedModel, CudaGraphCapture
 from deepwire.model.config import ModelConfig
+from deepwire.ops import attention
+from deepwire.ops.attention import spans
+from deepwire.ops.cross_entropy import chunk_size, linear_cross_entropy
 from deepwire.runfile import load_run_file
+from deepwire.training import compilation
+from deepwire.training.compilation import compile_layers, warm_up
+from deepwire.training.device import PrecisionPolicy
+
+Way = Literal["as it is", "compiled", "bias"]
 
 # Recipes by the name that the tables use.
 MODELS: Mapping[str, str] = {
@@ -92,13 +107,25 @@ TINY = Sizes(
 # Of each part: headers, keys, formats and factors of the columns.
 COLUMNS: Mapping[str, Sequence[tuple[str, str, str, float]]] = {
     "training": (
-        ("compiled", "compiled", "", 0),
+        ("way", "way", "", 0),
         ("parameters, M", "parameters", ".1f", 1e-6),
         ("tokens/s", "tokens_per_second", ".0f", 1),
         ("MFLOP a token", "mflop_per_token", ".1f", 1),
         ("MFU, data sheet", "utilisation_of_data_sheet", ".1%", 1),
         ("MFU, measured product", "utilisation_of_measured", ".1%", 1),
         ("warm-up, s", "seconds_of_warmup", ".1f", 1),
+        ("graphs", "compiled_graphs", "", 0),
+        ("recompiled", "recompiled", "", 0),
+        ("memory, GiB", "memory_gib", ".2f", 1),
+    ),
+    "equality": (
+        ("way", "way", "", 0),
+        ("loss, off by", "loss", ".1e", 1),
+        ("gradient's norm, off by", "norm", ".1e", 1),
+    ),
+    "loss": (
+        ("tokens of a chunk", "chunk", "", 0),
+        ("ms", "seconds", ".2f", 1e3),
         ("memory, GiB", "memory_gib", ".2f", 1),
     ),
     "decoding": (
@@ -118,45 +145,75 @@ def main() -> None:
         sys.exit("error: no GPU here; --device cpu --tiny tries the script out")
     device = torch.device(options.device)
     sizes = TINY if options.tiny else FULL
-    record: dict[str, object] = {"machine": description(device), "tiny": options.tiny}
+    if options.tiny:
+        compilation.BACKEND = "aot_eager"  # kernels would take minutes to make
     peak = product_rate(sizes.product, device)
-    record["products_per_second"] = peak
-    record["data_sheet"] = data_sheet(device)
-    if "training" in options.only:
-        record["training"] = [
-            report(training(name, model, sizes, device, peak, compiled))
-            for name, model in models(options, sizes)
-            for compiled in ((False, True) if options.compile else (False,))
-        ]
-    if "decoding" in options.only:
-        record["decoding"] = [
-            report(row)
-            for name, model in models(options, sizes)
-            for beam in options.beams
-            for row in decoding(name, model, sizes, device, beam)
-        ]
-    print(write(record, device, options))
+    record: dict[str, object] = {
+        "machine": description(device),
+        "tiny": options.tiny,
+        "products_per_second": peak,
+        "data_sheet": data_sheet(device),
+        "left_out": [],
+    }
+    begun, text, longest = time.perf_counter(), "", defaultdict[str, float](float)
+    for part, what, rows in plan(sizes, device, peak):
+        started = time.perf_counter()
+        kind = f"{part} {what.rpartition(', ')[2]}"
+        if started - begun + longest[kind] > options.seconds:
+            record["left_out"] = [*record["left_out"], f"{part}: {what}"]  # type: ignore[misc]
+            continue
+        try:
+            for row in rows:
+                record.setdefault(part, []).append(row)  # type: ignore[attr-defined]
+                print(json.dumps(row), flush=True)
+                text = write(record, device, options)
+        except RuntimeError as error:  # the other rows are worth something without it
+            record["left_out"] = [*record["left_out"], f"{part}: {what}: {str(error)[:300]}"]  # type: ignore[misc]
+        longest[kind] = max(longest[kind], time.perf_counter() - started)
+    print(text or "nothing was measured", "left out:", record["left_out"])
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parts = ("training", "decoding")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--only", nargs="+", choices=parts, default=parts)
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--beams", nargs="+", type=int, default=[1, 4], help="of decoding")
-    parser.add_argument("--compile", action="store_true", help="train with torch.compile too")
+    parser.add_argument("--seconds", type=float, default=440, help="after which no further row is begun")
     parser.add_argument("--tiny", action="store_true", help="models and data too small to tell anything")
     parser.add_argument("--results", type=Path, default=harness.RESULTS)
     return parser.parse_args()
 
 
-def models(options: argparse.Namespace, sizes: Sizes) -> Iterator[tuple[str, ModelConfig]]:
-    """Name and architecture of every model that was asked for."""
-    for name in options.models:
-        yield name, load_run_file(MODELS[name], sizes.overrides).config.model
+Rows = Iterator[dict[str, object]]
+
+
+def plan(sizes: Sizes, device: torch.device, peak: float) -> Iterator[tuple[str, str, Rows]]:
+    """Part of the report, name and rows of everything, in the order of what it tells."""
+
+    def config(name: str, *more: str) -> ModelConfig:
+        return load_run_file(MODELS[name], (*sizes.overrides, *more)).config.model
+
+    def train(name: str, way: Way) -> tuple[str, str, Rows]:
+        return "training", f"{name}, {way}", training(name, config(name), sizes, device, peak, way)
+
+    def decode_by(name: str, beam: int) -> tuple[str, str, Rows]:
+        return "decoding", f"{name}, beam {beam}", decoding(name, config(name), sizes, device, beam)
+
+    base, big, *others = MODELS
+    yield train(base, "as it is")
+    yield train(base, "compiled")
+    yield "equality", base, equality(base, config(base, "model.dropout=0"), sizes, device)
+    yield train(base, "bias")
+    yield "loss", base, loss_part(base, config(base), sizes, device)
+    yield train(big, "as it is")
+    yield train(big, "compiled")
+    yield decode_by(base, 1)
+    for name in others:
+        yield train(name, "as it is")
+        yield train(name, "compiled")
+    for name in (name for name in others if "base" in name):
+        yield decode_by(name, 1)
+    yield decode_by(base, 4)
 
 
 def description(device: torch.device) -> dict[str, object]:
@@ -219,31 +276,50 @@ def peak_memory(device: torch.device) -> Iterator[dict[str, float]]:
         found["memory_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
+@contextlib.contextmanager
+def padding_as_bias(wanted: bool) -> Iterator[None]:
+    """Within the block no kernel takes spans."""
+    has_kernel = attention._has_span_kernel
+    if wanted:
+        attention._has_span_kernel = lambda _: False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        attention._has_span_kernel = has_kernel
+
+
 def training(
-    name: str, config: ModelConfig, sizes: Sizes, device: torch.device, peak: float, compiled: bool
-) -> dict[str, object]:
-    """Target tokens a second of one model, compiled or not."""
+    name: str, config: ModelConfig, sizes: Sizes, device: torch.device, peak: float, way: Way
+) -> Rows:
+    """Target tokens a second of one model."""
     torch.manual_seed(1)
     torch.compiler.reset()
+    counters.clear()
     model = build_model(config, sizes.vocabulary, sizes.vocabulary).to(device).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
-    loss = torch.compile(model.forward, dynamic=True) if compiled else model.loss
     batches = training_batches(sizes, device)
     turns = [batches[update % len(batches)] for update in range(sizes.warmup + sizes.updates)]
-    begun, timed_tokens = 0.0, 0
-    with peak_memory(device) as memory:
+    begun, timed_tokens, said, seconds_of_warmup, graphs = 0.0, 0, list[str](), 0.0, 0
+    with peak_memory(device) as memory, padding_as_bias(way == "bias"):
         started = time.perf_counter()
+        if way == "compiled":
+            compile_layers(model, said.append)
+            warm_up(model, model.loss, PrecisionPolicy("bf16", "highest", device.type), sizes.batch_tokens)
+            graphs = counters["stats"]["unique_graphs"]
         for number, (source, target_input, target_output) in enumerate(turns):
             if number == sizes.warmup:
                 wait(device)
                 begun = time.perf_counter()
             optimizer.zero_grad()
             with torch.autocast(device.type, dtype=torch.bfloat16):
-                sums = loss(source, target_input, target_output, 0.1)
+                sums = model.loss(source, target_input, target_output, 0.1)
             torch.autograd.backward(sums.smoothed / target_output.numel())
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             timed_tokens += target_output.numel() if number >= sizes.warmup else 0
+            if not number:
+                wait(device)
+                seconds_of_warmup = time.perf_counter() - started
         wait(device)
         seconds = time.perf_counter() - begun
     rate = timed_tokens / seconds
@@ -251,17 +327,66 @@ def training(
     mean = sum(lengths) / len(lengths)
     operations = machine.operations_per_token(config, sizes.vocabulary, mean, mean)
     sheet = data_sheet(device)
-    return {
+    yield {
         "model": name,
+        "way": way,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "compiled": compiled,
         "tokens_per_second": rate,
         "mflop_per_token": operations / 1e6,
         "utilisation_of_data_sheet": None if sheet is None else rate * operations / sheet,
         "utilisation_of_measured": rate * operations / peak,
-        "seconds_of_warmup": begun - started,
+        "seconds_of_warmup": seconds_of_warmup,
+        "compiled_graphs": graphs,
+        "recompiled": counters["stats"]["unique_graphs"] - graphs,
+        "not_compiled": said,
         **memory,
     }
+
+
+def equality(name: str, config: ModelConfig, sizes: Sizes, device: torch.device) -> Rows:
+    """How far loss and gradient of one batch are from those of float32 with the plain paths."""
+    torch.manual_seed(1)
+    torch.compiler.reset()
+    model = build_model(config, sizes.vocabulary, sizes.vocabulary).to(device).train()
+    source, target_input, target_output = training_batches(sizes, device)[0]
+    source[::2, -(source.size(1) // 3) :] = PAD
+
+    def outcome(precise: bool) -> tuple[float, float]:
+        model.zero_grad()
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=not precise):
+            loss = model.loss(source, target_input, target_output, 0.1).smoothed
+        torch.autograd.backward(loss / target_output.numel())
+        gradients = [each.grad for each in model.parameters() if each.grad is not None]
+        return float(loss), float(torch.nn.utils.get_total_norm(gradients))
+
+    with padding_as_bias(True):
+        expected = outcome(precise=True)
+    for way in ("bias", "as it is", "compiled"):
+        if way == "compiled":
+            compile_layers(model, print)
+        with padding_as_bias(way == "bias"):
+            found = outcome(precise=False)
+        loss, norm = (abs(one / other - 1) for one, other in zip(found, expected, strict=True))
+        yield {"model": name, "way": way, "loss": loss, "norm": norm, "spans": bool(spans(source != PAD, 1))}
+
+
+def loss_part(name: str, config: ModelConfig, sizes: Sizes, device: torch.device) -> Rows:
+    """Seconds of the loss of a batch and its gradients."""
+    weight = torch.randn(sizes.vocabulary, config.d_model, device=device, requires_grad=True)
+    hidden = torch.randn(sizes.batch_tokens, config.d_model, device=device, requires_grad=True)
+    bias = torch.zeros(sizes.vocabulary, device=device, requires_grad=True)
+    target = torch.randint(EOS + 2, sizes.vocabulary, (sizes.batch_tokens,), device=device)
+
+    for chunk in (chunk_size(weight), 2048):
+
+        def once(chunk: int = chunk) -> Tensor:
+            with torch.autocast(device.type, dtype=torch.bfloat16):
+                given = hidden, weight, bias, target
+                return linear_cross_entropy(*given, smoothing=0.1, ignore=PAD, chunk=chunk)[0]
+
+        with peak_memory(device) as memory:
+            seconds = timed(once, device, calls=3)
+        yield {"model": name, "chunk": chunk, "seconds": seconds, **memory}
 
 
 def training_batches(sizes: Sizes, device: torch.device) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -345,11 +470,6 @@ def decode(
         found = generate(model, Batch(source, [len(test[row]) - 1 for row in batch]), settings)
         made += [hypotheses[0].ids for hypotheses in found]
     return made
-
-
-def report(found: dict[str, object]) -> dict[str, object]:
-    print(json.dumps(found), flush=True)
-    return found
 
 
 def write(record: Mapping[str, object], device: torch.device, options: argparse.Namespace) -> str:
