@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -112,13 +113,13 @@ class _Forms(NamedTuple):
     alone: Tensor
 
     @classmethod
-    def of(cls, phrases: Sequence[Sequence[Phrase]], device: torch.device) -> _Forms:
+    def of(cls, phrases: Sequence[Sequence[Phrase]]) -> _Forms:
         """The forms of some sentences."""
         rows = [_forms_of(required) for required in phrases]
         sizes = [max(len(row[part]) for row in rows) for part in range(len(cls._fields))]
         return cls(
             *(
-                torch.tensor([[*row[part], *[0] * (size - len(row[part]))] for row in rows], device=device)
+                torch.tensor([[*row[part], *[0] * (size - len(row[part]))] for row in rows])
                 for part, size in enumerate(sizes)
             )
         )
@@ -186,31 +187,30 @@ class _ConstrainedSearch(BeamSearch):
         begins: Sequence[Sequence[int]],
         read: Sequence[float],
     ) -> None:
-        device = constraints.limits.device
         widths = [beam_for(config.beam, required) for required in phrases]
         # All that end count: how many may end is no matter of the widest beam of a batch.
         super().__init__(with_settings(config, {"stop": "optimal"}), constraints, max(widths))
-        self._widths = torch.tensor(widths, device=device).unsqueeze(1)
+        self._widths = torch.tensor(widths).unsqueeze(1)
         self._begins, self._candidates_each = begins, max(config.beam, _FEWEST) + 1
-        self._read = torch.tensor([*map(len, begins)], device=device)
+        self._read = torch.tensor([*map(len, begins)])
         longest = self.constraints.longest + max(map(len, begins))
         divisors = [1.0, *(config.length_divisor(length) for length in range(1, longest + 3))]
-        self._end_divisors = torch.tensor(divisors, device=device)
-        self.sums = torch.tensor([[log_probability] for log_probability in read], device=device)
-        self._forms = _Forms.of(phrases, device)
+        self._end_divisors = torch.tensor(divisors)
+        self.sums = torch.tensor([[log_probability] for log_probability in read])
+        self._forms = _Forms.of(phrases)
         self._bounds = bounds
         none, counts = [[0]] * len(phrases), [[len(required)] for required in phrases]
         need = [[remaining(required)] for required in phrases]
         joined = [[bool(ids) and ids[-1] in bounds.open] for ids in begins]
         fields = none, counts, need, none, [[False]] * len(phrases), joined, [[0.0]] * len(phrases)
-        self._rows = _Rows(*(torch.tensor(field, device=device) for field in fields))
-        self._inside = self._opened = torch.zeros(0, dtype=torch.bool, device=device)
+        self._rows = _Rows(*(torch.tensor(field) for field in fields))
+        self._inside = self._opened = torch.zeros(0, dtype=torch.bool)
 
-    def _mark(self, size: int, device: torch.device) -> None:
+    def _mark(self, size: int) -> None:
         """Which of so many subwords stand within a word."""
         if self._inside.numel() == size:
             return
-        self._inside = torch.zeros(size, dtype=torch.bool, device=device)
+        self._inside = torch.zeros(size, dtype=torch.bool)
         self._opened = self._inside.clone()
         self._inside[list(self._bounds.inside)] = True
         self._opened[list(self._bounds.open)] = True
@@ -219,17 +219,17 @@ class _ConstrainedSearch(BeamSearch):
         """Continue every hypothesis by one subword; `log_probs` is `[N * W, V]`, W = 1 at first."""
         sentences, width = self.sums.shape
         view = log_probs.view(sentences, width, -1)
-        self._mark(view.size(2), view.device)
+        self._mark(view.size(2))
         forms, rows = self._forms, self._rows
         # What phrases want, before anything is forbidden.
         begun = forms.tokens.gather(1, forms.first)
-        begins = view.gather(2, begun.unsqueeze(1).expand(-1, width, -1))
+        begins = view.gather(2, begun.unsqueeze(1).expand(-1, width, -1).to(view.device)).cpu()
         tails = forms.tokens.gather(1, rows.place)
-        goes_on = view.gather(2, tails.unsqueeze(2)).squeeze(2)
-        view = self.constraints.apply(view, self.history[:, :width, : self.step])
+        goes_on = view.gather(2, tails.unsqueeze(2).to(view.device)).squeeze(2).cpu()
+        view = self.constraints.apply(view, self.read_so_far(width))
         # A bank is shared by few hypotheses: more of one of them are not worth the time to look at.
-        values, tokens = chunked_top_k(view.flatten(0, 1), min(self._candidates_each, view.size(2)))
-        values, tokens = values.view(sentences, width, -1), tokens.view(sentences, width, -1)
+        found = chunked_top_k(view.flatten(0, 1), min(self._candidates_each, view.size(2)))
+        values, tokens = (each.cpu().view(sentences, width, -1) for each in found)
 
         within = rows.place > 0
         may = (forms.bit.unsqueeze(1) & ~rows.met.unsqueeze(2)) != 0
@@ -237,7 +237,7 @@ class _ConstrainedSearch(BeamSearch):
         may &= ~(within | rows.joined).unsqueeze(2)
         begins, best = begins.masked_fill(~may, IMPOSSIBLE), values[:, :, :1]
         # Where there is only room for phrases, nothing else may take their place any more.
-        room = (self.constraints.limits - self.step).unsqueeze(1) > rows.need
+        room = (torch.from_numpy(self._limits) - self.step).unsqueeze(1) > rows.need
         free = ~within & (room | ~may.any(2))
         values = values.masked_fill(~free.unsqueeze(2), IMPOSSIBLE)
         ends = tokens == EOS
@@ -262,16 +262,18 @@ class _ConstrainedSearch(BeamSearch):
             return
         divisors = self._end_divisors[self._read + self.step + 1].unsqueeze(1)
         history = self.history[:, :width, : self.step]
-        if self.finished.scores.size(1) > 1:
+        if self.finished.scores.shape[1] > 1:
             ending &= ~self._known(history, ending)
-        self.finished.add(ending, values + self.sums, divisors, history)
+        parts = (ending, values + self.sums, divisors, history)
+        self.finished.add(*(part.numpy() for part in parts))
 
     def _known(self, history: Tensor, ending: Tensor) -> Tensor:
         """Which hypotheses have finished before with phrases in other places, or do so now, `[N, W]`."""
         same = (history.unsqueeze(2) == history.unsqueeze(1)).all(3) & ending.unsqueeze(1)
         same = same.tril(-1).any(2)
-        padded = pad(history, (0, self.finished.tokens.size(2) - history.size(2)), value=EOS)
-        return same | (padded.unsqueeze(2) == self.finished.tokens.unsqueeze(1)).all(3).any(2)
+        finished = torch.from_numpy(self.finished.tokens)
+        padded = pad(history, (0, finished.size(2) - history.size(2)), value=EOS)
+        return same | (padded.unsqueeze(2) == finished.unsqueeze(1)).all(3).any(2)
 
     def _choose(
         self,
@@ -284,7 +286,7 @@ class _ConstrainedSearch(BeamSearch):
         fits: Tensor,
     ) -> None:
         """The hypotheses that stay open: of each bank as many as of the others, if it has so many."""
-        forms, rows, device = self._forms, self._rows, values.device
+        forms, rows = self._forms, self._rows
         (width, each), count = values.shape[1:], begins.size(2)
         before = self.sums.unsqueeze(2)
         sums = _joined(values + before, begins + before, goes_on + self.sums)
@@ -292,7 +294,7 @@ class _ConstrainedSearch(BeamSearch):
         # The candidates of a row: free subwords, the first ones of forms (number 0 is none), the next one of
         # the form that it is in.
         tail = each + count
-        form_of = (torch.arange(tail + 1, device=device) - each).clamp_(min=0)
+        form_of = (torch.arange(tail + 1) - each).clamp_(min=0)
         form_of[tail] = 0
         left = _joined(
             torch.zeros_like(tokens),
@@ -306,15 +308,18 @@ class _ConstrainedSearch(BeamSearch):
         chosen = _allocated(ranks, banks, self.width)
         missing = (0, self.width - chosen.size(1))
         self.sums = pad(sums.gather(1, chosen), missing, value=IMPOSSIBLE)
-        self.sums.masked_fill_(self._places >= self._widths, IMPOSSIBLE)  # the same in every batch
+        self.sums.masked_fill_(
+            torch.arange(self.width) >= self._widths, IMPOSSIBLE
+        )  # the same in every batch
         chosen = pad(chosen, missing)
         self.tokens = every.gather(1, chosen)
-        self.parents = chosen // (tail + 1)
+        parents = chosen // (tail + 1)
+        self.parents = parents.numpy()
         kind = chosen % (tail + 1)
         form, on = form_of[kind], kind == tail
 
         def of_parent(field: Tensor) -> Tensor:
-            return field.gather(1, self.parents)
+            return field.gather(1, parents)
 
         begin = form > 0
         place = torch.where(
@@ -334,21 +339,21 @@ class _ConstrainedSearch(BeamSearch):
 
     def _close(self) -> None:
         """Which sentences have ended: no open hypothesis is likely to enter the n-best list any more."""
-        finished, worst = self.finished, self.finished.scores[:, -1]
+        finished, worst = self.finished, torch.from_numpy(self.finished.scores)[:, -1]
         # What lacks phrases looks better than it is. Once all would be longer than the best translation that
         # is there, only what has all phrases counts.
-        late = self.step > (finished.tokens[:, 0] != EOS).sum(1)
+        late = torch.from_numpy(self.step > (finished.tokens[:, 0] != EOS).sum(1))
         rows = self._rows
         left = self._forms.left.gather(1, rows.place)
         lengths = ((self._read + self.step + 1).unsqueeze(1) + left).clamp_(max=len(self._end_divisors) - 1)
         bounds = self.sums / self._end_divisors[lengths]
         bounds = bounds.masked_fill((rows.lacking > 0) & late.unsqueeze(1), IMPOSSIBLE).amax(1)
         none = ~(self.sums > IMPOSSIBLE).any(1)
-        finished.ended = finished.ended | none | ((worst > IMPOSSIBLE) & (bounds <= worst))
+        finished.ended |= (none | ((worst > IMPOSSIBLE) & (bounds <= worst))).numpy()
 
     def collect(self, rows: Sequence[int]) -> None:
         """Move the finished hypotheses of these sentences of the batch to the results."""
-        finished = self.finished.listed(torch.tensor(list(rows), device=self.sums.device))
+        finished = self.finished.listed(np.array(rows))
         for row, hypotheses in zip(rows, finished, strict=True):
             begin = self._begins[self.numbers[row]]
             whole = [replace(hypothesis, ids=(*begin, *hypothesis.ids)) for hypothesis in hypotheses]
@@ -357,6 +362,7 @@ class _ConstrainedSearch(BeamSearch):
     def keep(self, sentences: Tensor) -> None:
         """Only these sentences stay in the batch."""
         super().keep(sentences)
+        sentences = sentences.cpu()
         self._forms, self._rows = self._forms.keep(sentences), self._rows.mapped(sentences)
         self._read, self._widths = (part.index_select(0, sentences) for part in (self._read, self._widths))
 

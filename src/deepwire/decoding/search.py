@@ -19,6 +19,7 @@ from threading import Event
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -28,10 +29,13 @@ from deepwire.decoding.model_inputs import Cancelled, batch_compaction, pad_batc
 from deepwire.decoding.models import StepModel
 from deepwire.decoding.phrases import Phrase, PreferredPhrases
 from deepwire.errors import ModelError
+from deepwire.ops.cpu_tape import library
 
 IMPOSSIBLE = -torch.inf
+Numbers = npt.NDArray[Any]
 _CHUNK = 64
 _MIN_CHUNKED_ROW = 2048
+_FEW_ROWS = 64  # torch shares more among its threads
 
 
 @dataclass(frozen=True)
@@ -194,7 +198,7 @@ class Constraints:
 
     def reachable(self, sums: Tensor) -> Tensor:
         """Summed log-probabilities `[N]` with what preferred phrases can still add to them."""
-        return sums if self._preferred is None else sums + self._preferred.most
+        return sums if self._preferred is None else sums + self._preferred.most.to(sums.device)
 
     def keep(self, sentences: Tensor) -> None:
         """Only these sentences stay."""
@@ -283,6 +287,10 @@ def chunked_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     chunks = columns // _CHUNK
     if columns < _MIN_CHUNKED_ROW or k >= chunks or values.device.type != "cpu":
         return values.topk(k, dim=1)
+    if rows <= _FEW_ROWS and values.is_contiguous() and (compiled := library()) is not None:
+        best, index = values.new_empty(rows, k), values.new_empty(rows, k, dtype=torch.int64)
+        compiled.top_k(values.data_ptr(), rows, columns, k, best.data_ptr(), index.data_ptr())
+        return best, index
     body = values[:, : chunks * _CHUNK].view(rows, chunks, _CHUNK)
     best_chunks = body.amax(dim=2).topk(k, dim=1).indices
     offsets = torch.arange(_CHUNK, device=values.device)
@@ -352,6 +360,7 @@ class Search:
         """Only these sentences stay in the batch."""
         self.numbers = [self.numbers[row] for row in sentences.tolist()]
         self.constraints.keep(sentences)
+        sentences = sentences.to(self.sums.device)
         self.sums = self.sums.index_select(0, sentences)
         self.tokens = self.tokens.index_select(0, sentences)
         self.history = self.history.index_select(0, sentences)
@@ -470,38 +479,45 @@ class BeamSearch(Search):
 
     def __init__(self, config: DecodingConfig, constraints: Constraints, beam: int | None = None) -> None:
         super().__init__(config, constraints, config.beam if beam is None else beam, 1)
-        device, steps = self.sums.device, constraints.longest + 1
+        self._device, steps = self.sums.device, constraints.longest + 1
+        # Numbers of the few candidates are calculated with on the host, where that takes the least time.
+        self.sums, self.tokens, self.history = (each.cpu() for each in (self.sums, self.tokens, self.history))
+        self._limits = constraints.limits.cpu().numpy()
         self.divisors = [config.length_divisor(length) for length in range(1, steps + 2)]
-        self._divisors = torch.tensor(self.divisors, device=device)
-        sentences = len(self.results)
-        self.finished = FinishedHypotheses(sentences, self.width, config.n_best, steps, config.stop, device)
-        self.parents = torch.empty(sentences, 0, dtype=torch.int64, device=device)
+        self._divisors = np.array(self.divisors, dtype=np.float32)
+        self._sentences = np.arange(len(self.results))[:, None]
+        self.finished = FinishedHypotheses(len(self.results), self.width, config.n_best, steps, config.stop)
+        self.parents = np.empty((len(self.results), 0), dtype=np.int64)
         """`[N, beam]`: which hypothesis of its sentence each continues."""
-        self._places = torch.arange(self.width, device=device)
+        self._places = np.arange(self.width)
         self._unmoved = True
+
+    def read_so_far(self, width: int) -> Tensor:
+        """The subwords of the first hypotheses of each sentence, `[N, width, t]`, where the model is."""
+        return self.history[:, :width, : self.step].to(self._device)
 
     def advance(self, log_probs: Tensor) -> None:
         """Continue every hypothesis by one subword; `log_probs` is `[N * W, V]`, W = 1 at first."""
         sentences, width = self.sums.shape
         log_probs = log_probs.view(sentences, width, -1)
-        log_probs = self.constraints.apply(log_probs, self.history[:, :width, : self.step])
+        log_probs = self.constraints.apply(log_probs, self.read_so_far(width))
         sums, parents, tokens = self._candidates(log_probs)
         ends = tokens == EOS
-        # Looking costs nothing on a CPU; on a GPU it would wait for all that was queued.
-        if ends.device.type != "cpu" or bool(ends.any()):
+        if ends.any():
             self._finish(ends, sums, parents)
             # Sorting the flags alone (stable, False first) lists the open candidates in their order of rank.
-            order = ends.to(torch.int8).sort(dim=1, stable=True).indices
-            tokens, parents = tokens.gather(1, order), parents.gather(1, order)
-            sums = sums.gather(1, order).masked_fill_(ends.gather(1, order), IMPOSSIBLE)
-        first = slice(0, self.width)
-        self.tokens, self.parents, self.sums = tokens[:, first], parents[:, first], sums[:, first]
+            order = self._sentences, ends.argsort(axis=1, kind="stable")
+            tokens, parents = tokens[order], parents[order]
+            sums = np.where(ends[order], np.float32(IMPOSSIBLE), sums[order])
+        first = np.s_[:, : self.width]
+        self.tokens, self.sums = (torch.from_numpy(each[first]) for each in (tokens, sums))
+        self.parents = parents[first]
         self.step += 1
         # The best penalty that an open hypothesis of each sentence can still get.
-        divisors = self._divisors[self.constraints.limits].clamp(min=self.divisors[self.step])
-        self.finished.close(self.constraints.reachable(self.sums[:, 0]), divisors)
+        divisors = np.maximum(self._divisors[self._limits], self.divisors[self.step])
+        self.finished.close(self.constraints.reachable(self.sums[:, 0]).numpy(), divisors)
 
-    def _candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _candidates(self, log_probs: Tensor) -> tuple[Numbers, Numbers, Numbers]:
         """The best `2 * beam` continuations of each sentence: summed log-probability, parent, token.
 
         A parent is the index, within the beam, of the hypothesis that is continued.
@@ -509,52 +525,61 @@ class BeamSearch(Search):
         sentences, width, columns = log_probs.shape
         # A row has one EOS, so beam + 1 of its continuations are all that can be needed.
         per_row = min(self.width + 1, columns)
-        values, tokens = chunked_top_k(log_probs.view(sentences * width, columns), per_row)
-        values = values.view(sentences, width, per_row) + self.sums.unsqueeze(2)
-        missing = 2 * self.width - width * per_row
-        values, tokens = values.view(sentences, -1), tokens.view(sentences, -1)
-        if missing > 0:
-            values = torch.nn.functional.pad(values, (0, missing), value=IMPOSSIBLE)
-            tokens = torch.nn.functional.pad(tokens, (0, missing), value=PAD)
-        sums, index = values.topk(2 * self.width, dim=1)
-        parents = (index // per_row).clamp_(max=width - 1)
-        return sums, parents, tokens.gather(1, index)
+        found = chunked_top_k(log_probs.view(sentences * width, columns), per_row)
+        values, tokens = (each.cpu().numpy().reshape(sentences, width * per_row) for each in found)
+        values = values + self.sums.numpy().repeat(per_row, axis=1)
+        missing = (0, 0), (0, max(0, 2 * self.width - width * per_row))
+        if missing[1][1]:
+            values = np.pad(values, missing, constant_values=IMPOSSIBLE)
+            tokens = np.pad(tokens, missing, constant_values=PAD)
+        index = (-values).argsort(axis=1, kind="stable")[:, : 2 * self.width]
+        chosen = self._sentences, index
+        return values[chosen], np.minimum(index // per_row, width - 1), tokens[chosen]
 
-    def _finish(self, ends: Tensor, sums: Tensor, parents: Tensor) -> None:
-        first = slice(0, self.width)
-        ends = ends[:, first] & (sums[:, first] > IMPOSSIBLE)
-        index = parents[:, first].unsqueeze(2).expand(-1, -1, self.step)
-        history = self.history.gather(1, index)
-        self.finished.add(ends, sums[:, first], self.divisors[self.step], history)
+    def _finish(self, ends: Numbers, sums: Numbers, parents: Numbers) -> None:
+        first = np.s_[:, : self.width]
+        history = self.history.numpy()[self._sentences, parents[first], : self.step]
+        ends = ends[first] & (sums[first] > IMPOSSIBLE)
+        self.finished.add(ends, sums[first], self.divisors[self.step], history)
 
     def read_ended(self) -> list[bool]:
         """Which sentences have ended; also reads whether each hypothesis continues that of its own index."""
-        unmoved = (self.parents == self._places).all().view(1)
-        *ended, self._unmoved = torch.cat([self.finished.ended, unmoved]).tolist()
+        self._unmoved = bool((self.parents == self._places).all())
+        ended: list[bool] = self.finished.ended.tolist()
         return ended
 
     def parent_rows(self) -> Tensor | None:
         """For each row `[N * beam]` of the state, the row of the hypothesis that it continues."""
         if self.step == 1 or self._unmoved:
             return None
-        first = torch.arange(0, self.parents.numel(), self.width, device=self.parents.device)
-        return (first.unsqueeze(1) + self.parents).view(-1)
+        rows = (self._sentences * self.width + self.parents).reshape(-1)
+        return torch.from_numpy(rows).to(self._device)
+
+    def reorder(self, rows: Tensor) -> None:  # noqa: ARG002 - the parents are here
+        """New hypothesis i continues its parent."""
+        self.history = torch.from_numpy(self.history.numpy()[self._sentences, self.parents])
+
+    def next_tokens(self) -> Tensor:
+        """The chosen subwords, `[N * width]`, which are added to the hypotheses."""
+        return super().next_tokens().to(self._device)
 
     def hypotheses_of(self, sentences: Tensor) -> list[list[Hypothesis]]:
         """The finished hypotheses."""
-        return self.finished.listed(sentences)
+        return self.finished.listed(sentences.cpu().numpy())
 
     def keep(self, sentences: Tensor) -> None:
         """Only these sentences stay in the batch."""
         super().keep(sentences)
-        self.finished.keep(sentences)
-        self.parents = self.parents.index_select(0, sentences)
+        here = sentences.cpu().numpy()
+        self.finished.keep(here)
+        self.parents, self._limits = self.parents[here], self._limits[here]
+        self._sentences = self._sentences[: len(here)]
 
 
 class FinishedHypotheses:
     """The best finished hypotheses of every sentence in a batch, and which sentences need no further step.
 
-    Kept on the device of the search: `sentences` rows of `n_best` places, best first; empty: -inf.
+    `sentences` rows of `n_best` places, best first; empty: -inf.
 
     Args:
         sentences: Sentences in the batch.
@@ -564,23 +589,17 @@ class FinishedHypotheses:
         rule: When a sentence has ended.
     """
 
-    def __init__(
-        self,
-        sentences: int,
-        beam: int,
-        n_best: int,
-        steps: int,
-        rule: StopRule,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, sentences: int, beam: int, n_best: int, steps: int, rule: StopRule) -> None:
         self.beam, self.rule = beam, rule
-        self.scores = torch.full((sentences, n_best), IMPOSSIBLE, device=device)
-        self.log_probabilities = torch.full((sentences, n_best), IMPOSSIBLE, device=device)
-        self.tokens = torch.full((sentences, n_best, steps), EOS, dtype=torch.int64, device=device)
-        self.counts = torch.zeros(sentences, dtype=torch.int64, device=device)
-        self.ended = torch.zeros(sentences, dtype=torch.bool, device=device)
+        self.scores = np.full((sentences, n_best), IMPOSSIBLE, dtype=np.float32)
+        self.log_probabilities = self.scores.copy()
+        self.tokens = np.full((sentences, n_best, steps), EOS)
+        self.counts = np.zeros(sentences, dtype=np.int64)
+        self.ended = np.zeros(sentences, dtype=np.bool_)
 
-    def add(self, ends: Tensor, log_probabilities: Tensor, divisor: float | Tensor, history: Tensor) -> None:
+    def add(
+        self, ends: Numbers, log_probabilities: Numbers, divisor: float | Numbers, history: Numbers
+    ) -> None:
         """Take in the hypotheses that end in this step.
 
         Under the rule `first` only the first `beam` of a sentence count; those of one step in order of rank.
@@ -591,25 +610,23 @@ class FinishedHypotheses:
             divisor: The length penalty of this step, perhaps `[N, 1]`.
             history: `[N, k, t]` their subwords without EOS.
         """
-        ends = ends & ~self.ended.unsqueeze(1)
+        ends = ends & ~self.ended[:, None]
         if self.rule == "first":
-            ends = ends & (self.counts.unsqueeze(1) + ends.cumsum(1) <= self.beam)
+            ends = ends & (self.counts[:, None] + ends.cumsum(1) <= self.beam)
         self.counts = self.counts + ends.sum(1)
-        scores = torch.where(ends, log_probabilities / divisor, IMPOSSIBLE)
-        n_best, length = self.scores.size(1), history.size(2)
+        scores = np.where(ends, log_probabilities / divisor, np.float32(IMPOSSIBLE))
+        n_best = self.scores.shape[1]
         # Stable: of two equal scores the earlier one stays ahead, whatever the batch.
-        merged, order = torch.cat([self.scores, scores], 1).sort(dim=1, descending=True, stable=True)
-        order = order[:, :n_best]
-        self.scores = merged[:, :n_best]
-        sums = torch.cat([self.log_probabilities, log_probabilities], 1)
-        self.log_probabilities = sums.gather(1, order)
-        index = order.unsqueeze(2).expand(-1, -1, self.tokens.size(2))
-        padded = self.tokens.new_full((*history.shape[:2], self.tokens.size(2)), EOS)
-        padded[:, :, :length] = history
-        self.tokens = torch.cat([self.tokens, padded], 1).gather(1, index)
+        merged = np.concatenate([self.scores, scores], 1)
+        best = np.arange(len(merged))[:, None], (-merged).argsort(axis=1, kind="stable")[:, :n_best]
+        self.scores = merged[best]
+        self.log_probabilities = np.concatenate([self.log_probabilities, log_probabilities], 1)[best]
+        padded = np.full((*history.shape[:2], self.tokens.shape[2]), EOS)
+        padded[:, :, : history.shape[2]] = history
+        self.tokens = np.concatenate([self.tokens, padded], 1)[best]
 
-    def close(self, best_open: Tensor, divisors: Tensor) -> Tensor:
-        """Which sentences have ended, `[N]` bool.
+    def close(self, best_open: Numbers, divisors: Numbers) -> None:
+        """Find out which sentences have ended.
 
         Args:
             best_open: `[N]` log-probability of the best open hypothesis, -inf when there is none.
@@ -620,28 +637,23 @@ class FinishedHypotheses:
         worst = self.scores[:, -1]
         ended = (worst > IMPOSSIBLE) & (best_open / divisors <= worst)
         if self.rule == "first":
-            ended = ended | (self.counts >= self.beam)
+            ended |= self.counts >= self.beam
         self.ended = self.ended | ended | ~(best_open > IMPOSSIBLE)
-        return self.ended
 
-    def keep(self, sentences: Tensor) -> None:
+    def keep(self, sentences: Numbers) -> None:
         """Only these sentences stay."""
-        self.scores = self.scores.index_select(0, sentences)
-        self.log_probabilities = self.log_probabilities.index_select(0, sentences)
-        self.tokens = self.tokens.index_select(0, sentences)
-        self.counts = self.counts.index_select(0, sentences)
-        self.ended = self.ended.index_select(0, sentences)
+        self.scores, self.log_probabilities = self.scores[sentences], self.log_probabilities[sentences]
+        self.tokens, self.counts = self.tokens[sentences], self.counts[sentences]
+        self.ended = self.ended[sentences]
 
-    def listed(self, sentences: Tensor) -> list[list[Hypothesis]]:
+    def listed(self, sentences: Numbers) -> list[list[Hypothesis]]:
         """The finished hypotheses of these sentences, best first; perhaps none."""
-        scores = self.scores.index_select(0, sentences).tolist()
-        sums = self.log_probabilities.index_select(0, sentences).tolist()
-        tokens = self.tokens.index_select(0, sentences).tolist()
+        parts = self.scores, self.log_probabilities, self.tokens
         return [
             [
                 Hypothesis(tuple(ids[: ids.index(EOS)]), total, score)
                 for score, total, ids in zip(*row, strict=True)
                 if score > IMPOSSIBLE
             ]
-            for row in zip(scores, sums, tokens, strict=True)
+            for row in zip(*(part[sentences].tolist() for part in parts), strict=True)
         ]

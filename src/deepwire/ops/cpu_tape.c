@@ -214,3 +214,23 @@ void panels(const float *weight, i64 outputs, i64 inputs, float *to) {
     for (i64 o = 0; o < (outputs + PAIR - 1) / PAIR * PAIR; o++) for (i64 k = 0; k < inputs; k++)
         to[(o / LANES * inputs + k) * LANES + o % LANES] = o < outputs ? weight[o * inputs + k] : 0;
 }
+
+/* The k largest numbers of each row, largest first, and their columns. */
+void top_k(const float *x, i64 rows, i64 columns, i64 k, float *best, i64 *index) {
+    for (; rows--; x += columns, best += k, index += k) {
+        i64 n = 0;
+        for (i64 first = 0; first < columns; first += PAIR) {
+            i64 end = first + PAIR < columns ? first + PAIR : columns;
+            float most = x[first];
+            for (i64 i = first; i < end; i++) most = x[i] > most ? x[i] : most;
+            if (n == k && !(most > best[k - 1])) continue;
+            for (i64 i = first; i < end; i++) {
+                if (n == k && !(x[i] > best[k - 1])) continue;
+                i64 place = n < k ? n++ : k - 1;
+                for (; place && x[i] > best[place - 1]; place--)
+                    best[place] = best[place - 1], index[place] = index[place - 1];
+                best[place] = x[i], index[place] = i;
+            }
+        }
+    }
+}
