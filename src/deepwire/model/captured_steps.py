@@ -34,6 +34,8 @@ MEMORY_FOR_GRAPHS = 16 * 2**30
 """Bytes of a GPU that must be free. On an H200, graphs of a Transformer base took 5.5 GiB."""
 # Source lengths are padded to multiples of this, so that batches come in few shapes.
 _LENGTH_STEP = 16
+# Encoding more takes longer than beginning each operation.
+_FEW_TOKENS = 128
 
 
 def is_captured(wanted: bool | Literal["auto"], device: torch.device) -> bool:
@@ -139,6 +141,7 @@ class CapturedModel:
     def __init__(self, model: TranslationModel, capture: GraphCapture) -> None:
         self._model = model
         self._lock = Lock()
+        self._started: dict[torch.Size, tuple[Tensor, DecoderState, Callable[[], None]] | None] = {}
         self._capture: GraphCapture | None = capture
         # None: the shape was met once. Least recently used first.
         self._captured: OrderedDict[Hashable, _CapturedStep | None] = OrderedDict()
@@ -157,10 +160,31 @@ class CapturedModel:
             languages = _pad_to_power_of_two(languages)
         prompt = None if prompt is None else _pad_to_power_of_two(prompt)
         source = _pad_to_power_of_two(source)
-        state = self._model.start(source, languages=languages, prompt=prompt)
+        few = self._capture.most is not None and source.numel() <= _FEW_TOKENS
+        if few and languages is None and prompt is None:
+            state = self._captured_start(source, self._capture)
+        else:
+            state = self._model.start(source, languages=languages, prompt=prompt)
         return CapturedState(**vars(state), count=count)
 
-    @torch.inference_mode()
+    def _captured_start(self, source: Tensor, capture: GraphCapture) -> DecoderState:
+        """`start` without more than sources; as with steps, the second of a shape is captured."""
+        with self._lock:
+            known = source.shape in self._started
+            started = self._started.setdefault(source.shape, None)
+            if known and started is None:
+                fixed = source.clone()
+                started = self._started[source.shape] = (
+                    fixed,
+                    *capture.capture(lambda: self._model.start(fixed)),
+                )
+            if started is None:
+                return self._model.start(source)
+            fixed, state, replay = started
+            fixed.copy_(source)
+            replay()
+            return state.mapped(torch.clone)
+
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Log-probabilities `[rows, V]` of what follows `tokens` `[rows]`."""
         if self._capture is None or not isinstance(state, CapturedState):
@@ -176,7 +200,7 @@ class CapturedModel:
         else:
             vectors = self._model.vectors_of(state)
             log_probs, following = captured.replay(vectors, tokens, state)
-        return log_probs[:rows], following
+        return log_probs if rows == state.rows else log_probs[:rows], following
 
     def _captured_step(
         self, tokens: Tensor, state: CapturedState, capture: GraphCapture
@@ -233,6 +257,7 @@ class CapturedModel:
     def _with_model(self, model: TranslationModel, capture: GraphCapture | None) -> Self:
         other = copy(self)
         other._model, other._capture, other._captured = model, capture, OrderedDict()
+        other._started = {}
         return other
 
 

@@ -30,11 +30,21 @@ static inline float fast_exp(float x) {
 
 static inline float sigmoid(float x) { return 1.0f / (1.0f + fast_exp(-x)); }
 
-static float log_sum(const float *x, i64 n) {
-    float most = -INFINITY, part[LANES] = {0}, sum = 0;
+static float largest(const float *x, i64 n) {
+    float most = -INFINITY, part[LANES];
     i64 i = 0;
+    for (int l = 0; l < LANES; l++) part[l] = most;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++) part[l] = x[i + l] > part[l] ? x[i + l] : part[l];
     for (; i < n; i++) most = x[i] > most ? x[i] : most;
-    for (i = 0; i + LANES <= n; i += LANES)
+    for (int l = 0; l < LANES; l++) most = part[l] > most ? part[l] : most;
+    return most;
+}
+
+static float log_sum(const float *x, i64 n) {
+    float most = largest(x, n), part[LANES] = {0}, sum = 0;
+    i64 i = 0;
+    for (; i + LANES <= n; i += LANES)
         for (int l = 0; l < LANES; l++) part[l] += fast_exp(x[i + l] - most);
     for (; i < n; i++) sum += fast_exp(x[i] - most);
     for (int l = 0; l < LANES; l++) sum += part[l];
@@ -221,9 +231,7 @@ void top_k(const float *x, i64 rows, i64 columns, i64 k, float *best, i64 *index
         i64 n = 0;
         for (i64 first = 0; first < columns; first += PAIR) {
             i64 end = first + PAIR < columns ? first + PAIR : columns;
-            float most = x[first];
-            for (i64 i = first; i < end; i++) most = x[i] > most ? x[i] : most;
-            if (n == k && !(most > best[k - 1])) continue;
+            if (n == k && !(largest(x + first, end - first) > best[k - 1])) continue;
             for (i64 i = first; i < end; i++) {
                 if (n == k && !(x[i] > best[k - 1])) continue;
                 i64 place = n < k ? n++ : k - 1;
