@@ -484,7 +484,7 @@ class BeamSearch(Search):
         self.sums, self.tokens, self.history = (each.cpu() for each in (self.sums, self.tokens, self.history))
         self._limits = constraints.limits.cpu().numpy()
         self.divisors = [config.length_divisor(length) for length in range(1, steps + 2)]
-        self._divisors = np.array(self.divisors, dtype=np.float32)
+        self._last_divisors = np.array(self.divisors, dtype=np.float32)[self._limits]
         self._sentences = np.arange(len(self.results))[:, None]
         self.finished = FinishedHypotheses(len(self.results), self.width, config.n_best, steps, config.stop)
         self.parents = np.empty((len(self.results), 0), dtype=np.int64)
@@ -514,7 +514,7 @@ class BeamSearch(Search):
         self.parents = parents[first]
         self.step += 1
         # The best penalty that an open hypothesis of each sentence can still get.
-        divisors = np.maximum(self._divisors[self._limits], self.divisors[self.step])
+        divisors = np.maximum(self._last_divisors, self.divisors[self.step])
         self.finished.close(self.constraints.reachable(self.sums[:, 0]).numpy(), divisors)
 
     def _candidates(self, log_probs: Tensor) -> tuple[Numbers, Numbers, Numbers]:
@@ -573,6 +573,7 @@ class BeamSearch(Search):
         here = sentences.cpu().numpy()
         self.finished.keep(here)
         self.parents, self._limits = self.parents[here], self._limits[here]
+        self._last_divisors = self._last_divisors[here]
         self._sentences = self._sentences[: len(here)]
 
 

@@ -315,7 +315,8 @@ class _CapturedStep:
         torch.add(self._row_slots, index.used, out=self._graph_step.slots)
         self._replay()
         after = self._after
-        index = replace(index, ancestry=after.index.ancestry, used=index.used + index.width).advance()
+        used, position = index.used + index.width, index.position + 1
+        index = replace(index, ancestry=after.index.ancestry, used=used, position=position)
         return self._log_probs, replace(
             state, context=after.context.replace(index=index), states=after.states
         )
