@@ -29,6 +29,7 @@ KNOWN = {
     "transposed": lambda x: x.transpose(0, 2) + x.transpose(0, 2).contiguous().sigmoid(),
     "gates": lambda x: functional.silu(x) + functional.gelu(x) * x.tanh() - functional.glu(x.exp()).sum(),
     "sums": lambda x: x.sum((0, 2)) + x.mean(-1, keepdim=True),
+    "bytes": lambda x: x.abs().amax(-1, keepdim=True).clamp_(min=1.5) + torch.maximum(x, -x),
     "norms": lambda x: functional.layer_norm(x, (12,)) + functional.rms_norm(x, (12,), BIAS[:12], 1e-6),
     "linear": lambda x: functional.linear(x, WEIGHT, BIAS),
     "columns": lambda x: torch.addmm(BIAS[:, None], WEIGHT, x.view(-1, 12).t()).t().contiguous(),

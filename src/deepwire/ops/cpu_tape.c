@@ -95,7 +95,10 @@ static void map(i64 f, i64 n, float *restrict o, const float *x, const float *y,
     case 14: EACH(a * a)
     case 15: EACH(a + b * c)
     case 16: EACH(a * sigmoid(b))
-    case 17: for (i64 i = 0; i < n; i++) o[i * so] += x[i * sx]; break;
+    case 17: EACH(fabsf(a))
+    case 18: EACH(a > b ? a : a != a ? a : b)
+    case 19: for (i64 i = 0; i < n; i++) o[i * so] += x[i * sx]; break;
+    case 20: for (i64 i = 0; i < n; i++, o += so) if (!(x[i * sx] <= *o) && *o == *o) *o = x[i * sx]; /* NaN stays */
     }
 }
 

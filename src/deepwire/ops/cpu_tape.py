@@ -32,7 +32,7 @@ _PANELS, _MOST_AXES = 32, 6
 # In the order of `map` in the C file, as torch calls them.
 _FUNCTIONS = (
     *("clone", "add", "sub", "mul", "div", "neg", "relu", "sigmoid", "tanh", "silu", "gelu", "exp", "sqrt"),
-    *("rsqrt", "square", "addcmul", "glu", "sum"),
+    *("rsqrt", "square", "addcmul", "glu", "abs", "maximum", "sum", "amax"),
 )
 _ELEMENTWISE, _LINEAR, _ATTENTION, _SOFTMAX, _NORM, _ROWS, _PUT = range(7)
 
@@ -213,15 +213,27 @@ def _glu(to: _Recorder, out: Tensor, x: Tensor, dim: int = -1) -> Tensor | None:
     return _map("glu", to, out, *x.chunk(2, dim))
 
 
-def _sum(
-    mean: bool, to: _Recorder, out: Tensor, x: Tensor, dim: Any = None, *_: Any, **__: Any
+def _reduced(
+    function: str,
+    to: _Recorder,
+    out: Tensor,
+    x: Tensor,
+    dim: Any = None,
+    *_: Any,
+    mean: bool = False,
+    **__: Any,
 ) -> Tensor | None:
     axes = {axis % x.dim() for axis in (dim if dim else range(x.dim()))}
     kept = out.view([1 if axis in axes else size for axis, size in enumerate(x.shape)])
-    if x.dtype != torch.float32 or _map("clone", to, out, 0.0) is None:
+    begin = -torch.inf if function == "amax" else 0.0
+    if x.dtype != torch.float32 or _map("clone", to, out, begin) is None:
         return None
-    _map("sum", to, kept.expand(x.shape), x)
+    _map(function, to, kept.expand(x.shape), x)
     return _map("mul", to, out, out, out.numel() / x.numel()) if mean else out
+
+
+def _clamp(to: _Recorder, out: Tensor, x: Tensor, least: Any = None, most: Any = None) -> Tensor | None:
+    return None if least is None or most is not None else _map("maximum", to, out, x, least)
 
 
 def _cat(to: _Recorder, out: Tensor, tensors: Sequence[Tensor], dim: int = 0) -> Tensor | None:
@@ -359,8 +371,10 @@ _RECORDS: Mapping[str, _Record] = {
     "copy": _copy,
     "fill": _copy,
     "glu": _glu,
-    "sum": partial(_sum, False),
-    "mean": partial(_sum, True),
+    "sum": partial(_reduced, "sum"),
+    "mean": partial(_reduced, "sum", mean=True),
+    "amax": partial(_reduced, "amax"),
+    "clamp": _clamp,
     "cat": _cat,
     "stack": _stack,
     "mm": _mm,
