@@ -7,6 +7,8 @@ import torch
 from job_of_processes import EXACT, UPDATES, Launcher
 from safetensors.torch import load_file
 
+from deepwire.training import compilation
+
 FEATURES = (
     "training.ema.decay=0.8",
     "training.freeze=[decoder.mixers.*]",
@@ -33,15 +35,21 @@ def one(launcher: Launcher) -> str:
     return "one"
 
 
-@pytest.mark.parametrize("sharding", ["none", pytest.param("full", marks=pytest.mark.slow)])
-def test_two_processes_give_the_numbers_of_one(launcher: Launcher, one: str, sharding: str) -> None:
+@pytest.mark.parametrize(
+    ("sharding", "compiled"),
+    [("none", False), *(pytest.param("full", each, marks=pytest.mark.slow) for each in (False, True))],
+)
+def test_two_processes_give_the_numbers_of_one(
+    launcher: Launcher, one: str, sharding: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compilation, "BACKEND", "aot_eager")  # kernels would take minutes to make
     settings = (*EXACT, *FEATURES, begin(launcher), f"training.sharding={sharding}")
+    settings += ("training.compile=true",) if compiled else ()
+    run = f"{sharding}-{compiled}"
     # Half of it, and the rest after the averages have been read again.
     for limit in (UPDATES // 2, UPDATES):
-        assert launcher.train(sharding, 2, *settings, f"training.max_updates={limit}") == [0, 0], (
-            launcher.text()
-        )
-    ours, theirs = (launcher.outcome(name)[0] for name in (sharding, one))
+        assert launcher.train(run, 2, *settings, f"training.max_updates={limit}") == [0, 0], launcher.text()
+    ours, theirs = (launcher.outcome(name)[0] for name in (run, one))
     assert ours[-1].keys() >= {"chrf", "ter"}
     for mine, other in zip(ours, theirs, strict=True):
         assert mine.keys() == other.keys()
@@ -51,11 +59,12 @@ def test_two_processes_give_the_numbers_of_one(launcher: Launcher, one: str, sha
     for file in ("model", "optimizer"):
         mine, other = (
             load_file(launcher.run_directory(name).checkpoint_path(UPDATES) / f"{file}.safetensors")
-            for name in (sharding, one)
+            for name in (run, one)
         )
         assert mine.keys() == other.keys()
         assert all(torch.allclose(mine[key], other[key], rtol=1e-3, atol=1e-5) for key in mine)
     assert any(key.startswith("weights.") for key in mine)
+    assert "run as they are" not in launcher.run_directory(run).log.read_text()
 
 
 @pytest.mark.slow

@@ -227,10 +227,10 @@ def _takes_spans(q: Tensor, v: Tensor) -> bool:
 
 def _over_spans(q: Tensor, k: Tensor, v: Tensor, spans: Spans, dropout: float) -> Tensor:
     """`attention` by the kernel that takes spans; shapes as there."""
-    rows, kind = q.size(0), _product_type(v)
-    flat = [each.transpose(1, 2).flatten(0, 1).to(kind) for each in (q, k, v)]
-    mixed = _span_kernel(*flat, spans, q.size(2), k.size(2), dropout)
-    return mixed.unflatten(0, (rows, -1)).transpose(1, 2)
+    rows, heads, length, _ = q.shape
+    queries, keys, values = (each.transpose(1, 2).flatten(0, 1).to(_product_type(v)) for each in (q, k, v))
+    mixed = _span_kernel(queries, keys, values, spans, length, k.size(2), dropout)
+    return mixed.view(rows, length, heads, -1).transpose(1, 2)
 
 
 def _span_kernel(

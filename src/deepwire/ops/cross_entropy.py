@@ -315,10 +315,10 @@ class _ChunkSums:
         elif counts is not None:
             # Not in the logits, which would be read and written once more, but in what is made of them.
             times = functional.pad(counts, (0, 0, 0, rows.size(0) - real))
-        if self.bias_grad is not None and times is None:
-            self.bias_grad += sum_of_rows(logit_grads, self.wide)
-        elif self.bias_grad is not None:
+        if self.bias_grad is not None and times is not None:
             self.bias_grad += (times.t().to(self.cast) @ logit_grads).squeeze(0)
+        elif self.bias_grad is not None:
+            self.bias_grad += sum_of_rows(logit_grads, self.wide)
         if self.hidden_grad is not None:
             of_rows = logit_grads @ self.matrix
             self.hidden_grad[start:end] = (of_rows if times is None else of_rows * times)[:real]

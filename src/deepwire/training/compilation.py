@@ -15,7 +15,6 @@ from itertools import chain
 from types import FunctionType
 from typing import Any
 
-import sympy
 import torch
 from torch import Tensor
 from torch._dynamo.backends.registry import CompiledFn, lookup_backend
@@ -84,10 +83,10 @@ class _Made:
     """A compiled graph, and conditions on its sizes that were found while it was compiled."""
 
     function: CompiledFn
-    sizes: Sequence[sympy.Symbol]
-    conditions: Sequence[sympy.Basic]
+    sizes: Sequence[Any]
+    conditions: Sequence[Any]
 
-    def serves(self, sizes: Sequence[sympy.Symbol], shapes: ShapeEnv) -> bool:
+    def serves(self, sizes: Sequence[Any], shapes: ShapeEnv) -> bool:
         """Whether a graph that is alike keeps to the conditions; torch then looks at them before it runs."""
         own = dict(zip(self.sizes, sizes, strict=True))
         return all(
@@ -119,7 +118,7 @@ def _shapes(inputs: Sequence[Tensor]) -> ShapeEnv | None:
     return None if fake is None else fake.shape_env
 
 
-def _sizes(graph: GraphModule) -> list[sympy.Symbol]:
+def _sizes(graph: GraphModule) -> list[Any]:
     """The sizes that a graph is given, as torch calls them."""
     given = (node.meta.get("example_value") for node in graph.graph.nodes if node.op == "placeholder")
     return [value.node.expr for value in given if isinstance(value, torch.SymInt)]
@@ -129,7 +128,7 @@ def _outline(graph: GraphModule) -> object:
     """The outline that graphs share which are alike; None of one that holds tensors."""
     number: dict[object, int] = {}
 
-    def plain(value: object) -> object:
+    def plain(value: Any) -> Any:
         """The number of a node, or text in which sizes are numbered in the order of their appearance."""
         if isinstance(value, Node):
             return number[value]
