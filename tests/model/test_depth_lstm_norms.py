@@ -8,7 +8,7 @@ from torch import Tensor
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.connections.depth_lstm import DepthRecurrent
+from deepwire.model.connections.depth_lstm import DepthLSTM, DepthRecurrent
 from deepwire.model.context import Context
 
 Layout = dict[str, object]
@@ -93,3 +93,16 @@ def test_what_earlier_versions_recorded_is_what_it_was() -> None:
     ]
     assert decoder.final_norm is not None
     assert len(decoder.norms) == 5
+
+
+def test_a_direct_path_brings_attention_to_the_cell_which_leaves_the_unit() -> None:
+    """Its parts one by one."""
+    encoder, _ = connections({"direct": True})
+    assert isinstance(encoder, DepthLSTM)
+    below, cell, merged = torch.randn(3, 2, 3, 16).unbind()
+    output, above = encoder.unit(1, (below, cell), merged, Context())
+    both = torch.cat((below, merged), -1)
+    input_gate, forget_gate = encoder.gates[0](both, Context())
+    expected = cell * forget_gate + encoder.hiddens[1](both, Context()) * input_gate + merged
+    torch.testing.assert_close(above, expected)
+    assert output is above

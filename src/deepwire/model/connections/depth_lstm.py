@@ -95,20 +95,22 @@ class DepthRecurrent(Connection):
 class Gates(nn.Module):
     """Input, forget and output gate from one product: sigma(LN(W c + b)), Eq. 2 to 4.
 
-    `weight` stacks W_i, W_f and W_o: `[3 d, width]`.
+    `weight` stacks W_i, W_f and W_o: `[3 d, width]`. With a direct path there is no output gate.
     """
 
     def __init__(self, config: DepthLSTMConfig, spec: StackSpec, width: int) -> None:
         super().__init__()
-        joint = config.gate_norm == "joint"
-        self.linear = Linear(width, 3 * spec.dim, bias=config.bias, parts=3)
-        self.norm = GroupedLayerNorm(3, spec.dim, eps=spec.norm_eps, joint=joint, languages=spec.languages)
+        joint, parts = config.gate_norm == "joint", 2 if config.direct else 3
+        self.linear = Linear(width, parts * spec.dim, bias=config.bias, parts=parts)
+        self.norm = GroupedLayerNorm(
+            parts, spec.dim, eps=spec.norm_eps, joint=joint, languages=spec.languages
+        )
         nn.init.constant_(self.norm.bias[..., 1, :], config.first_bias(spec))
 
-    def forward(self, both: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, both: Tensor, context: Context) -> tuple[Tensor, ...]:
         """Input, forget and output gate, each `[B, T, d]`, of `[O_{i-1} | x]`, `[B, T, width]`."""
-        input_gate, forget_gate, output_gate = self.norm(self.linear(both), context).sigmoid().unbind(-2)
-        return input_gate, forget_gate, output_gate
+        gates: tuple[Tensor, ...] = self.norm(self.linear(both), context).sigmoid().unbind(-2)
+        return gates
 
     def weights(self) -> tuple[Tensor, Tensor, Tensor]:
         """The map, and gain and bias of its norm."""
@@ -168,8 +170,9 @@ class DepthLSTM(DepthRecurrent):
 
     def __init__(self, config: DepthLSTMConfig, spec: StackSpec) -> None:
         super().__init__(config, spec)
+        self.direct = config.direct
         # Biases of maps, and norms of each language, are rare.
-        self.in_one = not config.bias and not spec.languages
+        self.in_one = not config.bias and not spec.languages and not config.direct
         units = range(spec.layers * self.units_per_layer)
         in_layer = [unit % self.units_per_layer for unit in units]
         self.gate_of = list(units) if config.share == "none" else in_layer
@@ -197,26 +200,30 @@ class DepthLSTM(DepthRecurrent):
                 weights = (gates.weights(), hidden_part.weights(), hidden_part.second())
                 return lstm_unit((output, cell), merged, *weights, options)
         both = torch.cat((output, merged), -1)  # Eq. 1
-        input_gate, forget_gate, output_gate = gates(both, context)  # Eq. 2-4
+        input_gate, forget_gate, *output_gate = gates(both, context)  # Eq. 2-4
         hidden = hidden_part(both, context)  # Eq. 5 or 6
         cell = cell * forget_gate + hidden * input_gate  # Eq. 7
-        return (cell * output_gate, cell)  # Eq. 8
+        if self.direct:
+            cell = cell + merged
+            return (cell, cell)
+        return (cell * output_gate[0], cell)  # Eq. 8
 
     def gate_probes(self) -> tuple[GateProbe, ...]:
         """Input, forget and output gate of every unit."""
         calls = self.calls[: self.units_per_layer]
+        names = dict(list(_GATES.items())[: 2 if self.direct else 3])
 
         def place(unit: int) -> Place:
             layer, part = divmod(unit, len(calls))
             return Place(unit, f"{layer + 1} {calls[part].kind}" if len(calls) > 1 else str(layer + 1))
 
         def read(_inputs: tuple[Tensor, ...], output: object) -> Mapping[str, Tensor]:
-            return dict(zip(_GATES, cast("tuple[Tensor, Tensor, Tensor]", output), strict=True))
+            return dict(zip(names, cast("tuple[Tensor, ...]", output), strict=True))
 
         probes = []
         for number, gates in enumerate(self.gates):
             places = tuple(place(unit) for unit, used in enumerate(self.gate_of) if used == number)
-            probes.append(GateProbe("depth-wise LSTM", gates, places, read, _GATES, keeps="forget"))
+            probes.append(GateProbe("depth-wise LSTM", gates, places, read, names, keeps="forget"))
         return tuple(probes)
 
 
@@ -313,8 +320,16 @@ class DepthLSTMConfig(DepthRecurrentSection):
         "stack is (the encoder where both share their gates)",
     )
 
+    direct: bool = Field(
+        False,
+        description="ours: what attention gives is also added to the cell as it is, and the cell leaves the "
+        "unit as it is, without an output gate",
+    )
+
     @model_validator(mode="after")
     def _scopes_fit(self) -> DepthLSTMConfig:
+        if self.merge == "concat" and self.direct:
+            raise ValueError("direct adds the merged attention outputs to the cell: take merge: add or two")
         if self.gate_scope == "model" and self.share == "none":
             raise ValueError("gate_scope: model needs share: gates or all")
         if self.merge == "concat" and self.gate_scope == "model":
@@ -332,7 +347,7 @@ class DepthLSTMConfig(DepthRecurrentSection):
                 f"{spec.memory_width} and {spec.dim}"
             )
         if self.gate_scope == "model":
-            settings = self.model_dump(include={"gate_norm", "bias", "forget_bias"})
+            settings = self.model_dump(include={"gate_norm", "bias", "forget_bias", "direct"})
             spec.shared.agree("gate_scope: model", settings)
         self.inner_width(spec)
 
