@@ -169,8 +169,8 @@ def test_captured_steps_give_the_same_translations(toys, name, settings):
 
 @torch.inference_mode()
 def turns(model, sources, delay, steps=24):
-    """Steps of two batches in turn, the second `delay` steps behind; their log-probabilities."""
-    found: list[list[Tensor]] = [[], []]
+    """Steps of one or two batches in turn, the second `delay` steps behind; their log-probabilities."""
+    found: list[list[Tensor]] = [[] for _ in sources]
     walks = [[model.start(source), torch.ones(len(source), dtype=torch.int64)] for source in sources]
     for turn in range(steps + delay):
         for which, walk in enumerate(walks):
@@ -193,6 +193,24 @@ def test_batches_that_are_searched_at_the_same_time_keep_apart(toys, name, delay
     for one, other in zip(turns(captured, sources, delay), turns(model, sources, delay), strict=True):
         assert torch.allclose(one, other, atol=1e-5)
     assert replay.carried_out > replay.captured > 0
+
+
+def test_another_thread_takes_no_place_that_a_batch_is_copied_from(toys, monkeypatch):
+    model, plain_replay, others = small_model({}), captured_steps._CapturedStep.replay, [True]
+    captured = CapturedModel(model, Replay())
+    sources = [toys.padded(toys.random_sources(2, SIZE, seed=seed)) for seed in (1, 2)]
+    expected = turns(model, sources[:1], 0)[0]
+    turns(captured, sources[:1] * 2, 0)
+
+    def replay(*given):
+        if others:  # as if it were in between
+            others.clear()
+            turns(captured, sources[1:], 0)
+            others.append(True)
+        return plain_replay(*given)
+
+    monkeypatch.setattr(captured_steps._CapturedStep, "replay", replay)
+    assert torch.allclose(turns(captured, sources[:1], 0)[0], expected, atol=1e-5)
 
 
 def test_every_language_of_a_batch_stays_with_its_row(toys):

@@ -207,7 +207,7 @@ class CapturedModel:
     ) -> _CapturedStep | None:
         """The captured step of the shape of this state; None if it is new, or another batch lies there.
 
-        From now on this batch lies there.
+        From now on no other batch may lie there.
         """
         captured = state.batch.captured
         if captured is not None and captured.sizes == _sizes(state):
@@ -223,7 +223,7 @@ class CapturedModel:
             self._captured.popitem(last=False)
         if captured is None or not captured.is_free_for(state.batch):
             return None
-        captured.assign(state.batch)
+        captured.reserve(state.batch)
         return captured
 
     def score(
@@ -293,13 +293,15 @@ class _CapturedStep:
         other = None if self._batch is None else self._batch()
         return other is None or other is batch
 
-    def assign(self, batch: _BatchToken) -> None:
-        """From now on this batch lies here, and no longer where it was."""
-        before = batch.captured
-        if before is not self:
-            if before is not None:
-                before._batch = None
-            batch.captured, self._batch = self, weakref.ref(batch)
+    def reserve(self, batch: _BatchToken) -> None:
+        """No other batch may lie here."""
+        self._batch = weakref.ref(batch)
+
+    def _take_over(self, batch: _BatchToken) -> None:
+        """The batch lies here now. Others, of other threads, may have the place that it was copied from."""
+        before, batch.captured = batch.captured, self
+        if before is not None and before is not self:
+            before._batch = None
 
     def replay(
         self, vectors: Tensor | None, tokens: Tensor, state: CapturedState
@@ -307,6 +309,7 @@ class _CapturedStep:
         for fixed, present in zip(self._inputs, _tensors(state), strict=True):
             if fixed is not present:
                 fixed.copy_(present)
+        self._take_over(state.batch)
         self._tokens[: tokens.numel()].copy_(tokens)
         if self._vectors is not None and vectors is not None:
             self._vectors.copy_(vectors)
