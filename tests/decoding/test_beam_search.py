@@ -205,6 +205,20 @@ def test_a_damaged_model_is_reported(toys, beam):
         generate(model, Batch(toys.padded([[4, EOS]]), [5]), config(beam=beam))
 
 
+@pytest.mark.parametrize("columns", [50, 3000])
+def test_a_continuation_that_is_nan_comes_first(columns):
+    """One damaged row of an embedding makes NaN of one hypothesis alone."""
+    values = torch.randn(2, columns).log_softmax(1)
+    values[1, 9] = torch.nan
+    best, index = chunked_top_k(values, 3)
+    assert best[1, 0].isnan()
+    assert index[1, 0] == 9
+    search = BeamSearch(config(beam=2), Constraints(config(beam=2), Batch(torch.ones(1, 1).long(), [5])))
+    search.advance(values[:1].clone())
+    search.advance(values.clone())
+    assert search.read_ended() == [True]
+
+
 @settings(max_examples=40, deadline=None)
 @given(rows=st.integers(1, 5), columns=st.integers(1, 5000), k=st.integers(1, 12), seed=st.integers(0, 99))
 def test_chunks_give_the_same_as_topk(rows, columns, k, seed):

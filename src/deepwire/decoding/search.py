@@ -532,7 +532,8 @@ class BeamSearch(Search):
         if missing[1][1]:
             values = np.pad(values, missing, constant_values=IMPOSSIBLE)
             tokens = np.pad(tokens, missing, constant_values=PAD)
-        index = (-values).argsort(axis=1, kind="stable")[:, : 2 * self.width]
+        # NaN comes first and ends the sentence.
+        index = np.fmax(-values, IMPOSSIBLE).argsort(axis=1, kind="stable")[:, : 2 * self.width]
         chosen = self._sentences, index
         return values[chosen], np.minimum(index // per_row, width - 1), tokens[chosen]
 

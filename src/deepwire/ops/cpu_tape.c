@@ -30,14 +30,17 @@ static inline float fast_exp(float x) {
 
 static inline float sigmoid(float x) { return 1.0f / (1.0f + fast_exp(-x)); }
 
+static inline int exceeds(float x, float y) { return x > y || (x != x && y == y); }
+
+/* NaN is larger than all numbers, as in torch. */
 static float largest(const float *x, i64 n) {
     float most = -INFINITY, part[LANES];
     i64 i = 0;
     for (int l = 0; l < LANES; l++) part[l] = most;
     for (; i + LANES <= n; i += LANES)
-        for (int l = 0; l < LANES; l++) part[l] = x[i + l] > part[l] ? x[i + l] : part[l];
-    for (; i < n; i++) most = x[i] > most ? x[i] : most;
-    for (int l = 0; l < LANES; l++) most = part[l] > most ? part[l] : most;
+        for (int l = 0; l < LANES; l++) part[l] = exceeds(x[i + l], part[l]) ? x[i + l] : part[l];
+    for (; i < n; i++) most = exceeds(x[i], most) ? x[i] : most;
+    for (int l = 0; l < LANES; l++) most = exceeds(part[l], most) ? part[l] : most;
     return most;
 }
 
@@ -234,11 +237,11 @@ void top_k(const float *x, i64 rows, i64 columns, i64 k, float *best, i64 *index
         i64 n = 0;
         for (i64 first = 0; first < columns; first += PAIR) {
             i64 end = first + PAIR < columns ? first + PAIR : columns;
-            if (n == k && !(largest(x + first, end - first) > best[k - 1])) continue;
+            if (n == k && !exceeds(largest(x + first, end - first), best[k - 1])) continue;
             for (i64 i = first; i < end; i++) {
-                if (n == k && !(x[i] > best[k - 1])) continue;
+                if (n == k && !exceeds(x[i], best[k - 1])) continue;
                 i64 place = n < k ? n++ : k - 1;
-                for (; place && x[i] > best[place - 1]; place--)
+                for (; place && exceeds(x[i], best[place - 1]); place--)
                     best[place] = best[place - 1], index[place] = index[place - 1];
                 best[place] = x[i], index[place] = i;
             }
