@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,34 @@ def test_what_the_tape_does_not_know_is_left_to_torch():
     assert torch.equal(found, (x + 1).cumsum(1).argmax(1) * 2)
 
 
-def test_without_a_compiler_there_is_no_tape(monkeypatch, tmp_path):
-    monkeypatch.setenv("CC", "false")
+SOURCE = Path(cpu_tape.__file__).with_suffix(".c")
+
+
+@pytest.mark.parametrize("compiler", ["false", "'"])
+def test_without_a_compiler_there_is_no_tape(monkeypatch, tmp_path, compiler):
+    monkeypatch.setenv("CC", compiler)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert compiled_library.__wrapped__(Path(cpu_tape.__file__).with_suffix(".c")) is None
+    assert compiled_library.__wrapped__(SOURCE) is None
+
+
+def test_without_a_home_there_is_no_tape(monkeypatch):
+    def expanduser(_path):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "expanduser", expanduser)
+    assert compiled_library.__wrapped__(SOURCE) is None
+
+
+def test_a_library_of_which_a_part_is_missing_is_made_again(monkeypatch, tmp_path):
+    monkeypatch.setenv("CC", f"env {os.environ.get('CC', 'cc')}")  # with arguments
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder, source = tmp_path / "deepwire", tmp_path / "one.c"
+    source.write_text("int one(void) { return 1; }")
+    assert compiled_library.__wrapped__(source).one() == 1
+    (made,) = folder.iterdir()
+    whole = made.read_bytes()
+    made.unlink()
+    made.write_bytes(whole[:5000])
+    assert compiled_library.__wrapped__(source).one() == 1
+    assert made.stat().st_size == len(whole)

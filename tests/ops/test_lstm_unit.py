@@ -79,6 +79,13 @@ def test_the_c_functions_do_the_same(
         assert (one - other).norm() <= tolerance * other.norm()
 
 
+def test_no_rows_have_gradients_of_zero() -> None:
+    given = values(torch.float32, 12, 6)
+    nothing = [x[:0] for x in given[:3]]
+    output, cell = unit(UnitOptions(functional.glu, 1e-6, False, 0.1, 0.2), *nothing, *given[3:])
+    assert not any(each.any() for each in torch.autograd.grad((output + cell).sum(), given))
+
+
 @pytest.mark.parametrize("merge", ["add", "concat", "two"])
 @pytest.mark.parametrize("hidden", ["glu", "gelu", "one_layer"])
 def test_the_parts_of_the_model_do_the_same(monkeypatch: pytest.MonkeyPatch, hidden: str, merge: str) -> None:

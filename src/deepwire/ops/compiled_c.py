@@ -9,6 +9,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -25,18 +26,26 @@ def compiled_library(source: Path, *flags: str) -> ctypes.CDLL | None:
     lines = info.read_text(errors="replace").splitlines() if info.exists() else []
     cpu = next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
     told = "\n".join([compiler, *_FLAGS, *flags, platform.machine(), cpu]).encode() + source.read_bytes()
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "deepwire"
-    path = folder / f"{source.stem}-{hashlib.sha256(told).hexdigest()[:32]}.so"
     try:
-        if not path.exists():
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "deepwire"
+        path = folder / f"{source.stem}-{hashlib.sha256(told).hexdigest()[:32]}.so"
+        if not _is_whole(path):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with TemporaryDirectory(dir=folder) as room:
                 compiled, made = f"{room}/compiled.o", f"{room}/made.so"
                 # Linked on its own: OpenMP is that of torch, which is there, and not a second one.
                 link = "-shared", compiled, "-lm", "-o", made
                 for rest in ((*_FLAGS, *flags, "-c", str(source), "-o", compiled), link):
-                    subprocess.run([compiler, *rest], check=True, capture_output=True)
+                    subprocess.run([*shlex.split(compiler), *rest], check=True, capture_output=True)
+                library = Path(made).read_bytes()
+                Path(made).write_bytes(library + hashlib.sha256(library).digest())
                 Path(made).replace(path)
         return ctypes.CDLL(str(path))
-    except (OSError, subprocess.CalledProcessError):
-        return None
+    except (OSError, RuntimeError, ValueError, subprocess.CalledProcessError):
+        return None  # RuntimeError: no home; ValueError: an open quotation mark
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a library is there, and with all of its bytes: their hash stands behind them."""
+    found = path.read_bytes() if path.exists() else b""
+    return found[-32:] == hashlib.sha256(found[:-32]).digest()

@@ -178,7 +178,7 @@ class _LstmUnit(torch.autograd.Function):
         of_below, of_merged = (of_mapped @ maps).split((below.size(1), merged.size(1)), -1)
         of_maps = _of_weight(of_mapped, _joined(below, merged, mapped.dtype, 1))
         return (
-            *(of_below.view(shape), of_cell.view(shape), of_merged.view(*shape[:-1], -1)),
+            *(of_below.view(shape), of_cell.view(shape), of_merged.view(*shape[:-1], merged.size(1))),
             *(of_maps[:width], of_gain, of_shift, of_maps[width:], of_hidden_gain, of_hidden_shift),
             *(None if second is None else _of_weight(of_state, inner), None),
         )
@@ -232,7 +232,7 @@ def _run(
 ) -> Tensor:
     """Call a function of `lstm_unit.c` on all rows, shared by threads; the sums, `[2, sums]`, it adds up."""
     parts = max(1, min(torch.get_num_threads(), rows))
-    totals = torch.zeros(parts, 2, sums)
+    totals = torch.zeros(parts, 2, sums, dtype=torch.float32)
     given = [_as_c(argument) for argument in arguments]
 
     def work(part: int) -> None:
