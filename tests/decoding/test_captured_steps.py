@@ -183,6 +183,14 @@ def turns(model, sources, delay, steps=24):
     return [torch.stack(each) for each in found]
 
 
+def test_a_start_that_looks_at_lengths_is_not_captured(toys):
+    model = small_model(MODELS["decoder only"])
+    captured = capturing(model, torch.device("cpu"), False)
+    for length in (3, 5, 9, 13):
+        source = [[*range(4, 4 + length), 2]]
+        assert answers(captured, source, toys, beam=2) == answers(model, source, toys, beam=2)
+
+
 @pytest.mark.parametrize("name", ["self-attention", "mhplstm"])
 @pytest.mark.parametrize("delay", [0, 3])
 def test_batches_that_are_searched_at_the_same_time_keep_apart(toys, name, delay):

@@ -34,6 +34,7 @@ KNOWN = {
     "norms": lambda x: functional.layer_norm(x, (12,)) + functional.rms_norm(x, (12,), BIAS[:12], 1e-6),
     "linear": lambda x: functional.linear(x, WEIGHT, BIAS),
     "columns": lambda x: torch.addmm(BIAS[:, None], WEIGHT, x.view(-1, 12).t()).t().contiguous(),
+    "parts of a weight": lambda x: x @ WEIGHT[:12].t() + x @ WEIGHT[12:24].t(),
     "softmax": lambda x: x.softmax(-1) + torch.log_softmax(x * 30, -1),
     "attention": lambda x: functional.scaled_dot_product_attention(
         *(x.view(2, 4, 4, 3)[:, :, 1:], x.view(2, 4, 4, 3), 2 * x.view(2, 4, 4, 3)), MASK
@@ -58,6 +59,14 @@ def test_known_operations_are_done_as_by_torch(name, monkeypatch):
 
 
 def test_what_the_tape_does_not_know_is_left_to_torch():
+    holder = torch.nn.Module()
+    holder.weight, x = WEIGHT, torch.randn(4, 12)
+    with torch.inference_mode():
+        each = torch.randn(4, 37)
+        found, replay = CpuTape(holder, library()).capture(lambda: torch.addmm(each, x, WEIGHT.t()))
+        found.zero_()
+        replay()
+        torch.testing.assert_close(found, torch.addmm(each, x, WEIGHT.t()), rtol=1e-5, atol=1e-5)
     x = torch.randn(3, 5)
     with torch.inference_mode():
         found, replay = CpuTape(torch.nn.Module(), library()).capture(lambda: (x + 1).cumsum(1).argmax(1) * 2)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from deepwire.model.cross_attention import Layers
 from deepwire.model.decoder_state import DecoderState
+from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.kv_cache import GraphStep
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.attention import few_shapes
@@ -161,6 +162,8 @@ class CapturedModel:
         prompt = None if prompt is None else _pad_to_power_of_two(prompt)
         source = _pad_to_power_of_two(source)
         few = self._capture.most is not None and source.numel() <= _FEW_TOKENS
+        # Another model reads sources like a prompt, and looks at their lengths.
+        few = few and isinstance(self._model, EncoderDecoder)
         if few and languages is None and prompt is None:
             state = self._captured_start(source, self._capture)
         else:

@@ -72,7 +72,8 @@ class CpuTape:
 
     def panels(self, weight: Tensor) -> Tensor | None:
         """A weight `[outputs, inputs]` as the C file reads it; None for other matrices."""
-        key = _storage(weight), *weight.shape, *(() if weight.is_mkldnn else weight.stride())
+        place = () if weight.is_mkldnn else (weight.storage_offset(), *weight.stride())
+        key = _storage(weight), *weight.shape, *place
         if key not in self._panels:
             if key[0] not in self._weights or weight.dim() != 2:
                 return None
@@ -255,11 +256,13 @@ def _addmm(
 ) -> Tensor | None:
     """x W^T + b, or (W x^T)^T + b, the rows of which lie together afterwards."""
     if (panels := to.tape.panels(b.t())) is not None:
-        rows, made = a, out
+        rows, made, one = a, out, (1, out.size(1))
     elif (panels := to.tape.panels(a)) is not None:
-        rows, made = b.t(), out.t().contiguous()
+        rows, made, one = b.t(), out.t().contiguous(), (out.size(0), 1)
     else:
         return None
+    if bias is not None and one not in ((1, *bias.shape), bias.shape):
+        return None  # a sum of its own for each row
     if beta != 1 or alpha != 1 or rows.stride(1) != 1 or not _rowwise(bias, made):
         return None
     to.emit(_LINEAR, rows, panels, bias, made, *rows.shape, made.size(1), rows.stride(0), made.stride(0))
