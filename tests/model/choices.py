@@ -32,7 +32,7 @@ VARIANTS: Mapping[str, list[Options]] = {
         {"final_norm": "both", "first_norm": "second_layer"},
         {"share": "none", "merge": "concat", "hidden": "one_layer", "bias": True},
         {"gate_scope": "model"},
-        {"direct": True},
+        {"direct_path": True},
     ],
     "depth_rnn": [{"hidden": "one_layer"}],
     "rezero": [{"share": "none"}],

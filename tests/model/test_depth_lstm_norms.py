@@ -97,7 +97,7 @@ def test_what_earlier_versions_recorded_is_what_it_was() -> None:
 
 def test_a_direct_path_brings_attention_to_the_cell_which_leaves_the_unit() -> None:
     """Its parts one by one."""
-    encoder, _ = connections({"direct": True})
+    encoder, _ = connections({"direct_path": True})
     assert isinstance(encoder, DepthLSTM)
     below, cell, merged = torch.randn(3, 2, 3, 16).unbind()
     output, above = encoder.unit(1, (below, cell), merged, Context())

@@ -100,7 +100,7 @@ class Gates(nn.Module):
 
     def __init__(self, config: DepthLSTMConfig, spec: StackSpec, width: int) -> None:
         super().__init__()
-        joint, parts = config.gate_norm == "joint", 2 if config.direct else 3
+        joint, parts = config.gate_norm == "joint", 2 if config.direct_path else 3
         self.linear = Linear(width, parts * spec.dim, bias=config.bias, parts=parts)
         self.norm = GroupedLayerNorm(
             parts, spec.dim, eps=spec.norm_eps, joint=joint, languages=spec.languages
@@ -170,9 +170,9 @@ class DepthLSTM(DepthRecurrent):
 
     def __init__(self, config: DepthLSTMConfig, spec: StackSpec) -> None:
         super().__init__(config, spec)
-        self.direct = config.direct
+        self.direct = config.direct_path
         # Biases of maps, and norms of each language, are rare.
-        self.in_one = not config.bias and not spec.languages and not config.direct
+        self.in_one = not config.bias and not spec.languages and not config.direct_path
         units = range(spec.layers * self.units_per_layer)
         in_layer = [unit % self.units_per_layer for unit in units]
         self.gate_of = list(units) if config.share == "none" else in_layer
@@ -320,7 +320,7 @@ class DepthLSTMConfig(DepthRecurrentSection):
         "stack is (the encoder where both share their gates)",
     )
 
-    direct: bool = Field(
+    direct_path: bool = Field(
         False,
         description="ours: what attention gives is also added to the cell as it is, and the cell leaves the "
         "unit as it is, without an output gate",
@@ -328,8 +328,10 @@ class DepthLSTMConfig(DepthRecurrentSection):
 
     @model_validator(mode="after")
     def _scopes_fit(self) -> DepthLSTMConfig:
-        if self.merge == "concat" and self.direct:
-            raise ValueError("direct adds the merged attention outputs to the cell: take merge: add or two")
+        if self.merge == "concat" and self.direct_path:
+            raise ValueError(
+                "direct_path adds the merged attention outputs to the cell: take merge: add or two"
+            )
         if self.gate_scope == "model" and self.share == "none":
             raise ValueError("gate_scope: model needs share: gates or all")
         if self.merge == "concat" and self.gate_scope == "model":
@@ -347,7 +349,7 @@ class DepthLSTMConfig(DepthRecurrentSection):
                 f"{spec.memory_width} and {spec.dim}"
             )
         if self.gate_scope == "model":
-            settings = self.model_dump(include={"gate_norm", "bias", "forget_bias", "direct"})
+            settings = self.model_dump(include={"gate_norm", "bias", "forget_bias", "direct_path"})
             spec.shared.agree("gate_scope: model", settings)
         self.inner_width(spec)
 
