@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from deepwire.ops import cpu_tape
 from deepwire.ops.compiled_c import compiled_library
-from deepwire.ops.cpu_tape import CpuTape, library
+from deepwire.ops.cpu_tape import CpuTape, LooksAtValues, library
 
 pytestmark = pytest.mark.skipif(library() is None, reason="needs a C compiler")
 
@@ -73,6 +73,25 @@ def test_what_the_tape_does_not_know_is_left_to_torch():
         x.copy_(x.flip(1) * 3)
         replay()
     assert torch.equal(found, (x + 1).cumsum(1).argmax(1) * 2)
+
+
+def test_what_lies_where_a_weight_was_is_no_weight():
+    holder = torch.nn.Module()
+    holder.table = torch.randn(64, 12)
+    tape, x = CpuTape(holder, library()), torch.randn(4, 12)
+    del holder.table
+    with torch.inference_mode():
+        each = torch.randn(64, 12)  # as a rule in the same place
+        found, replay = tape.capture(lambda: x @ each.t())
+        each.copy_(torch.randn(64, 12))
+        replay()
+        torch.testing.assert_close(found, x @ each.t(), rtol=1e-5, atol=1e-5)
+
+
+def test_work_that_looks_at_values_is_not_recorded():
+    x = torch.randn(3, 5)
+    with torch.inference_mode(), pytest.raises(LooksAtValues):
+        CpuTape(torch.nn.Module(), library()).capture(lambda: x * x.sum().item())
 
 
 SOURCE = Path(cpu_tape.__file__).with_suffix(".c")

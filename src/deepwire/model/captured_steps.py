@@ -11,6 +11,7 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -25,7 +26,7 @@ from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.kv_cache import GraphStep
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.attention import few_shapes
-from deepwire.ops.cpu_tape import CpuTape, library
+from deepwire.ops.cpu_tape import CpuTape, LooksAtValues, library
 
 Result = TypeVar("Result")
 
@@ -164,9 +165,11 @@ class CapturedModel:
         few = self._capture.most is not None and source.numel() <= _FEW_TOKENS
         # Another model reads sources like a prompt, and looks at their lengths.
         few = few and isinstance(self._model, EncoderDecoder)
+        state = None
         if few and languages is None and prompt is None:
-            state = self._captured_start(source, self._capture)
-        else:
+            with suppress(LooksAtValues):
+                state = self._captured_start(source, self._capture)
+        if state is None:
             state = self._model.start(source, languages=languages, prompt=prompt)
         return CapturedState(**vars(state), count=count)
 
@@ -195,8 +198,11 @@ class CapturedModel:
         index, rows = state.index, tokens.numel()
         if index.used + index.width > index.capacity:
             state = state.ensure_capacity(max(1, self._capture.room // index.width))
-        with self._lock:
-            captured = self._captured_step(tokens, state, self._capture)
+        try:
+            with self._lock:
+                captured = self._captured_step(tokens, state, self._capture)
+        except LooksAtValues:  # a part of another package does
+            captured = None
         if captured is None:
             padded = torch.cat([tokens, tokens[:1].expand(state.rows - rows)])
             log_probs, following = self._model.step(padded, state)

@@ -224,9 +224,11 @@ class Stack(nn.Module):
     def _runner(self, calls: range, x: Tensor, context: Context) -> RunLayer:
         """The function that runs a layer: `run_layer`, or in training what it was compiled to."""
         compiled = self.compiled.get(calls.start) if self.training and context.index is None else None
+        if compiled is None:
+            return self.run_layer
         # Of graphs for sizes that change, torch would make others for sizes of one.
         sizes = (*x.shape[:2], *(memory.key.size(2) for memory in context.memory[:1]))
-        return self.run_layer if compiled is None or min(sizes) < 2 else partial(compiled, self)
+        return self.run_layer if min(sizes) < 2 else partial(compiled, self)
 
     def run_layer(
         self,

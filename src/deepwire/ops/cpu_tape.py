@@ -58,10 +58,10 @@ class CpuTape:
     def __init__(self, model: nn.Module, compiled: ctypes.CDLL) -> None:
         self.compiled = compiled
         held = [each for module in model.modules() for each in (*vars(module).values(), *module.parameters())]
+        # The tensors too, so that no other takes their addresses.
         self._weights = {
-            _storage(each) for each in held if isinstance(each, Tensor) and each.dtype == torch.float32
+            _storage(each): each for each in held if isinstance(each, Tensor) and each.dtype == torch.float32
         }
-        # The weights too, so that no other takes their addresses.
         self._panels: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
 
     def capture(self, work: Callable[[], Result]) -> tuple[Result, Callable[[], None]]:
@@ -86,6 +86,13 @@ class CpuTape:
         return self._panels[key][1]
 
 
+class LooksAtValues(RuntimeError):
+    """Work reads numbers of tensors, or their number decides a shape: it cannot be carried out again."""
+
+
+_LOOKS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+
+
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Takes down what is done in its block; every tensor that it meets stays where it is."""
 
@@ -98,6 +105,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Carry an operation out, and take it down."""
+        if _LOOKS.intersection(func.tags):
+            raise LooksAtValues(str(func))
         kwargs = kwargs or {}
         name = func._schema.name.removeprefix("aten::").removesuffix("_")
         record = _RECORDS.get(name)
