@@ -199,7 +199,9 @@ class _Step(nn.Module):
         used = next((state[0].size(2) for state in old if isinstance(state, KeyValueCache)), 0)
         context = Context(
             None if languages is None else languages.unsqueeze(1).expand(-1, width).flatten(),
-            memory=tuple(Memory(*memory[first : first + 3]) for first in range(0, len(memory), 3)),
+            memory=tuple(
+                Memory(*leaves) for leaves in zip(*(memory[part::3] for part in range(3)), strict=True)
+            ),
             index=GrowingCacheIndex(sentences * width, used=used, number=position),
         )
         state = DecoderState(context, tuple(old), sentences)

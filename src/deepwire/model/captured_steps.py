@@ -26,7 +26,7 @@ from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.kv_cache import GraphStep
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.attention import few_shapes
-from deepwire.ops.cpu_tape import CpuTape, LooksAtValues, library
+from deepwire.ops.cpu_tape import CpuTape, ValueReadError, library
 
 Result = TypeVar("Result")
 
@@ -167,7 +167,7 @@ class CapturedModel:
         few = few and isinstance(self._model, EncoderDecoder)
         state = None
         if few and languages is None and prompt is None:
-            with suppress(LooksAtValues):
+            with suppress(ValueReadError):
                 state = self._captured_start(source, self._capture)
         if state is None:
             state = self._model.start(source, languages=languages, prompt=prompt)
@@ -201,7 +201,7 @@ class CapturedModel:
         try:
             with self._lock:
                 captured = self._captured_step(tokens, state, self._capture)
-        except LooksAtValues:  # a part of another package does
+        except ValueReadError:  # a part of another package does
             captured = None
         if captured is None:
             padded = torch.cat([tokens, tokens[:1].expand(state.rows - rows)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -26,7 +27,11 @@ class Memory(NamedTuple):
     @property
     def leaves(self) -> tuple[Tensor, Tensor, Tensor]:
         """Key, value and bias, whose first axis are the sentences."""
-        return self[:3]
+        return self.key, self.value, self.bias
+
+    def changed(self, change: Callable[[Tensor], Tensor]) -> Memory:
+        """A memory of other sentences or rows: `change` of key, value and bias, without spans."""
+        return Memory(change(self.key), change(self.value), change(self.bias))
 
     def read(self, query: Tensor, dropout: float = 0.0) -> Tensor:
         """Attend from queries `[N, H, T, h]`; the result is `[N, H, T, h]`, with dropout on the weights."""

@@ -8,7 +8,7 @@ from typing import Self
 
 from torch import Tensor
 
-from deepwire.model.context import Context, Memory
+from deepwire.model.context import Context
 from deepwire.model.kv_cache import BeamAncestry, CacheIndex, KeyValueCache
 from deepwire.model.mixers.mixer import State
 
@@ -96,9 +96,7 @@ class DecoderState:
         def of_groups(tensor: Tensor) -> Tensor:
             return tensor.index_select(0, groups)
 
-        memory = (
-            Memory(*(leaf.index_select(0, sentences) for leaf in each.leaves)) for each in self.context.memory
-        )
+        memory = (each.changed(lambda leaf: leaf.index_select(0, sentences)) for each in self.context.memory)
         context = self.context.replace(
             languages=_change_languages(self.context.languages, of_rows),
             memory=tuple(memory),
@@ -133,7 +131,7 @@ class DecoderState:
             index = replace(index, skipped=change(index.skipped))
         context = Context(
             languages=None if languages is None else change(languages),
-            memory=tuple(Memory(*map(change, each.leaves)) for each in self.context.memory),
+            memory=tuple(each.changed(change) for each in self.context.memory),
             index=index,
         )
         return replace(self, context=context, states=_change_states(self.states, change, change))

@@ -86,7 +86,7 @@ class CpuTape:
         return self._panels[key][1]
 
 
-class LooksAtValues(RuntimeError):
+class ValueReadError(RuntimeError):
     """Work reads numbers of tensors, or their number decides a shape: it cannot be carried out again."""
 
 
@@ -106,7 +106,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Carry an operation out, and take it down."""
         if _LOOKS.intersection(func.tags):
-            raise LooksAtValues(str(func))
+            raise ValueReadError(str(func))
         kwargs = kwargs or {}
         name = func._schema.name.removeprefix("aten::").removesuffix("_")
         record = _RECORDS.get(name)

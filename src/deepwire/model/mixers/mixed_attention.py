@@ -114,7 +114,7 @@ def _joint_keys(key: Tensor, memory: Memory, padding: Tensor | None) -> tuple[Te
 def _repeated(memory: Memory, rows: int) -> Memory:
     """The memory of N sentences for each of their rows."""
     width = rows // memory.key.size(0)
-    return memory if width == 1 else Memory(*(leaf.repeat_interleave(width, 0) for leaf in memory.leaves))
+    return memory if width == 1 else memory.changed(lambda leaf: leaf.repeat_interleave(width, 0))
 
 
 def _grouped(x: Tensor, width: int) -> Tensor:
