@@ -148,19 +148,20 @@ def main() -> None:
     if options.tiny:
         compilation.BACKEND = "eager"  # kernels would take minutes to make
     peak = product_rate(sizes.product, device)
+    left_out: list[str] = []
     record: dict[str, object] = {
         "machine": description(device),
         "tiny": options.tiny,
         "products_per_second": peak,
         "data_sheet": data_sheet(device),
-        "left_out": [],
+        "left_out": left_out,
     }
     begun, text, longest = time.perf_counter(), "", defaultdict[str, float](float)
     for part, what, rows in plan(sizes, device, peak):
         started = time.perf_counter()
         kind = f"{part} {what.rpartition(', ')[2]}"
         if started - begun + longest[kind] > options.seconds:
-            record["left_out"] = [*record["left_out"], f"{part}: {what}"]  # type: ignore[misc]
+            left_out.append(f"{part}: {what}")
             continue
         try:
             for row in rows:
@@ -168,9 +169,9 @@ def main() -> None:
                 print(json.dumps(row), flush=True)
                 text = write(record, device, options)
         except RuntimeError as error:  # the other rows are worth something without it
-            record["left_out"] = [*record["left_out"], f"{part}: {what}: {str(error)[:300]}"]  # type: ignore[misc]
+            left_out.append(f"{part}: {what}: {str(error)[:300]}")
         longest[kind] = max(longest[kind], time.perf_counter() - started)
-    print(text or "nothing was measured", "left out:", record["left_out"])
+    print(text or "nothing was measured", "left out:", left_out)
 
 
 def arguments() -> argparse.Namespace:

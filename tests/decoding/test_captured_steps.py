@@ -191,6 +191,20 @@ def test_a_start_that_looks_at_lengths_is_not_captured(toys):
         assert answers(captured, source, toys, beam=2) == answers(model, source, toys, beam=2)
 
 
+def test_steps_that_read_values_run_as_they_are(toys, monkeypatch):
+    model = small_model({})
+    sources = toys.random_sources(3, SIZE, seed=1)
+    plain, step_at = answers(model, sources, toys, beam=2), model.step_at
+
+    def reading(vectors, tokens, state):
+        assert tokens.max().item() >= 0
+        return step_at(vectors, tokens, state)
+
+    monkeypatch.setattr(model, "step_at", reading)
+    captured = capturing(model, torch.device("cpu"), False)
+    assert [answers(captured, sources, toys, beam=2) for _ in range(2)] == [plain] * 2
+
+
 @pytest.mark.parametrize("name", ["self-attention", "mhplstm"])
 @pytest.mark.parametrize("delay", [0, 3])
 def test_batches_that_are_searched_at_the_same_time_keep_apart(toys, name, delay):

@@ -212,7 +212,7 @@ def test_in_a_model_they_are_of_what_is_attended_to(monkeypatch: pytest.MonkeyPa
     expected, calls = loss_and_gradients(), []
     monkeypatch.setattr(module, "_has_span_kernel", lambda device: True)
     monkeypatch.setattr(module, "_takes_spans", lambda q, v: True)
-    monkeypatch.setattr(module, "_product_type", lambda v: v.dtype)
+    monkeypatch.setattr(module, "product_type", lambda v: v.dtype)
     monkeypatch.setattr(module, "_span_kernel", lambda *given: calls.append(1) or by_sentence(*given))
     torch.testing.assert_close(loss_and_gradients(), expected)
     assert len(calls) == (6 if encoder == "self_attention" else 3)

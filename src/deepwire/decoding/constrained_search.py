@@ -308,9 +308,8 @@ class _ConstrainedSearch(BeamSearch):
         chosen = _allocated(ranks, banks, self.width)
         missing = (0, self.width - chosen.size(1))
         self.sums = pad(sums.gather(1, chosen), missing, value=IMPOSSIBLE)
-        self.sums.masked_fill_(
-            torch.arange(self.width) >= self._widths, IMPOSSIBLE
-        )  # the same in every batch
+        # The same in every batch.
+        self.sums.masked_fill_(torch.arange(self.width) >= self._widths, IMPOSSIBLE)
         chosen = pad(chosen, missing)
         self.tokens = every.gather(1, chosen)
         parents = chosen // (tail + 1)

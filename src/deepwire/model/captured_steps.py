@@ -11,7 +11,6 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -144,6 +143,8 @@ class CapturedModel:
         self._model = model
         self._lock = Lock()
         self._started: dict[torch.Size, tuple[Tensor, DecoderState, Callable[[], None]] | None] = {}
+        # What reads values, of parts of other packages, and so is not captured.
+        self._reading: set[str] = set()
         self._capture: GraphCapture | None = capture
         # None: the shape was met once. Least recently used first.
         self._captured: OrderedDict[Hashable, _CapturedStep | None] = OrderedDict()
@@ -166,9 +167,11 @@ class CapturedModel:
         # Another model reads sources like a prompt, and looks at their lengths.
         few = few and isinstance(self._model, EncoderDecoder)
         state = None
-        if few and languages is None and prompt is None:
-            with suppress(ValueReadError):
+        if few and languages is None and prompt is None and "start" not in self._reading:
+            try:
                 state = self._captured_start(source, self._capture)
+            except ValueReadError:
+                self._reading.add("start")
         if state is None:
             state = self._model.start(source, languages=languages, prompt=prompt)
         return CapturedState(**vars(state), count=count)
@@ -198,11 +201,13 @@ class CapturedModel:
         index, rows = state.index, tokens.numel()
         if index.used + index.width > index.capacity:
             state = state.ensure_capacity(max(1, self._capture.room // index.width))
-        try:
-            with self._lock:
-                captured = self._captured_step(tokens, state, self._capture)
-        except ValueReadError:  # a part of another package does
-            captured = None
+        captured = None
+        if "step" not in self._reading:
+            try:
+                with self._lock:
+                    captured = self._captured_step(tokens, state, self._capture)
+            except ValueReadError:
+                self._reading.add("step")
         if captured is None:
             padded = torch.cat([tokens, tokens[:1].expand(state.rows - rows)])
             log_probs, following = self._model.step(padded, state)
@@ -266,7 +271,7 @@ class CapturedModel:
     def _with_model(self, model: TranslationModel, capture: GraphCapture | None) -> Self:
         other = copy(self)
         other._model, other._capture, other._captured = model, capture, OrderedDict()
-        other._started = {}
+        other._started, other._reading = {}, set()
         return other
 
 

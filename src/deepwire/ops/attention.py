@@ -25,6 +25,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from deepwire.ops.dropout import dropout as drop
+from deepwire.ops.precision import product_type
 
 # Scores T x S of a head up to which the plain path is the faster one when a CPU trains without dropout.
 PLAIN_SCORES = 64 * 64
@@ -215,20 +216,15 @@ def _prefers_plain(q: Tensor, k: Tensor, dropout: float) -> bool:
     return onednn and q.shape[:-1].numel() * k.size(-2) in ONEDNN_SCORES
 
 
-def _product_type(v: Tensor) -> torch.dtype:
-    kind = v.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else v.dtype
-
-
 def _takes_spans(q: Tensor, v: Tensor) -> bool:
     width = q.size(-1)
-    return width % _SPAN_WIDTH == 0 and width <= _SPAN_MOST and _product_type(v) in _SPAN_TYPES
+    return width % _SPAN_WIDTH == 0 and width <= _SPAN_MOST and product_type(v) in _SPAN_TYPES
 
 
 def _over_spans(q: Tensor, k: Tensor, v: Tensor, spans: Spans, dropout: float) -> Tensor:
     """`attention` by the kernel that takes spans; shapes as there."""
     rows, heads, length, _ = q.shape
-    queries, keys, values = (each.transpose(1, 2).flatten(0, 1).to(_product_type(v)) for each in (q, k, v))
+    queries, keys, values = (each.transpose(1, 2).flatten(0, 1).to(product_type(v)) for each in (q, k, v))
     mixed = _span_kernel(queries, keys, values, spans, length, k.size(2), dropout)
     return mixed.view(rows, length, heads, -1).transpose(1, 2)
 

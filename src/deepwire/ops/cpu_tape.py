@@ -117,10 +117,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         outs = [
             each for each in (out if isinstance(out, tuple | list) else (out,)) if isinstance(each, Tensor)
         ]
-        given, changes = (
-            {_storage(each) for each in args if isinstance(each, Tensor)},
-            func._schema.is_mutable,
-        )
+        given = {_storage(each) for each in args if isinstance(each, Tensor)}
+        changes = func._schema.is_mutable
         if not changes and (name.startswith("empty") or all(_storage(each) in given for each in outs)):
             return out  # a view
         self.keep(args, kwargs, outs)

@@ -20,6 +20,8 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
+from deepwire.ops.precision import product_type
+
 # Logits held at a time. On a CPU they should stay in the cache between the passes over them; a GPU needs
 # large products to be busy (docs/understand/speed.md).
 CPU_LOGITS = 4 * 2**20
@@ -50,9 +52,7 @@ def chunk_size(weight: Tensor) -> int:
 
 def autocast_types(hidden: Tensor) -> tuple[torch.dtype, torch.dtype]:
     """Return the type of the products and that of sums and softmax."""
-    device = hidden.device.type
-    cast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-    return cast, torch.promote_types(hidden.dtype, torch.float32)
+    return product_type(hidden), torch.promote_types(hidden.dtype, torch.float32)
 
 
 class LossContext(FunctionCtx):

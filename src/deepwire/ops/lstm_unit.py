@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from deepwire.ops.compiled_c import compiled_library
 from deepwire.ops.dropout import keep_mask
+from deepwire.ops.precision import product_type
 
 _SOURCE = Path(__file__).with_suffix(".c")
 # Sums are vectorised.
@@ -71,7 +72,7 @@ def lstm_unit(
 def pays(state: tuple[Tensor, Tensor], options: UnitOptions) -> bool:
     """Whether `lstm_unit` trains better than the parts one by one: not on CPUs without a C compiler."""
     below, cell = state
-    return below.is_cuda or _library(_product_type(below), cell, options) is not None
+    return below.is_cuda or _library(product_type(below), cell, options) is not None
 
 
 class _Context(FunctionCtx):
@@ -98,7 +99,7 @@ class _LstmUnit(torch.autograd.Function):
         second: Tensor | None,
         options: UnitOptions,
     ) -> tuple[Tensor, Tensor]:
-        kind, shape, width = _product_type(below), cell.shape, gain.numel()
+        kind, shape, width = product_type(below), cell.shape, gain.numel()
         below, cell, merged = (x.flatten(0, -2).contiguous() for x in (below, cell, merged))
         maps = _joined(gates, hidden, kind, 0)
         mapped = _joined(below, merged, kind, 1) @ maps.t()
@@ -275,10 +276,3 @@ def _of_weight(gradient: Tensor, x: Tensor) -> Tensor:
     if x.size(1) < gradient.size(1):
         return (x.t().contiguous() @ gradient).t()
     return gradient.t().contiguous() @ x
-
-
-def _product_type(x: Tensor) -> torch.dtype:
-    """The number format of a product of `x` here."""
-    device = x.device.type
-    narrow = device != "meta" and x.dtype == torch.float32 and torch.is_autocast_enabled(device)
-    return torch.get_autocast_dtype(device) if narrow else x.dtype

@@ -28,6 +28,14 @@ _GAIN = 1.25
 _FLOAT32_ERROR = 1e-5
 
 
+def product_type(x: Tensor) -> torch.dtype:
+    """The number format in which `x` is multiplied here: that of autocast, where it is on."""
+    device = x.device.type
+    if device == "meta" or x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return x.dtype
+    return torch.get_autocast_dtype(device)
+
+
 def autocast_dtype(device: torch.device, wanted: Precision) -> torch.dtype:
     """Return the type for autocast products on `device`: float32 (no autocast) or bfloat16.
 
