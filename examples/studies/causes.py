@@ -15,7 +15,7 @@ from deepwire.model.connections.depth_lstm import DepthLSTM, DepthLSTMConfig
 class CausesConfig(DepthLSTMConfig):
     """What a run file may say."""
 
-    type: Literal["causes"] = "causes"
+    type: Literal["causes"] = "causes"  # type: ignore[assignment]
     fixed: Literal["none", "output", "all"] = Field("none", description="gates that stand at 1")
     direct: bool = Field(False, description="what attention gives is added to the cell, beside the gates")
     open_gates: float = Field(0.0, description="what the biases of input and output gates begin with")

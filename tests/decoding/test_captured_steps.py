@@ -54,7 +54,8 @@ MODELS: Mapping[str, Mapping[str, object]] = {
 class Replay(TorchDispatchMode):
     """Captures like a CUDA graph: see above. Counts what it captures, and what is carried out."""
 
-    most, room = None, 1
+    most: int | None = None
+    room = 1
 
     def __init__(self) -> None:
         super().__init__()

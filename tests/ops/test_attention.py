@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -209,11 +210,12 @@ def test_in_a_model_they_are_of_what_is_attended_to(monkeypatch: pytest.MonkeyPa
         loss = model.loss(*batch()).smoothed
         return loss, *torch.autograd.grad(loss, list(model.parameters()))
 
-    expected, calls = loss_and_gradients(), []
+    expected = loss_and_gradients()
+    kernel = Mock(side_effect=by_sentence)
     monkeypatch.setattr(module, "_has_span_kernel", lambda device: True)
     monkeypatch.setattr(module, "_takes_spans", lambda q, v: True)
     monkeypatch.setattr(module, "product_type", lambda v: v.dtype)
-    monkeypatch.setattr(module, "_span_kernel", lambda *given: calls.append(1) or by_sentence(*given))
+    monkeypatch.setattr(module, "_span_kernel", kernel)
     torch.testing.assert_close(loss_and_gradients(), expected)
-    assert len(calls) == (6 if encoder == "self_attention" else 3)
+    assert kernel.call_count == (6 if encoder == "self_attention" else 3)
     assert all(memory.spans is None for memory in model.start(batch()[0]).context.memory)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from deepwire.ops import cpu_tape
 from deepwire.ops.compiled_c import compiled_library
 from deepwire.ops.cpu_tape import CpuTape, ValueReadError, library
 
+COMPILED = cast(ctypes.CDLL, library())
 pytestmark = pytest.mark.skipif(library() is None, reason="needs a C compiler")
 
 
@@ -51,7 +54,7 @@ def test_known_operations_are_done_as_by_torch(name, monkeypatch):
     holder = torch.nn.Module()
     holder.weight, x = WEIGHT, torch.randn(2, 4, 12)
     with torch.inference_mode():
-        found, replay = CpuTape(holder, library()).capture(lambda: KNOWN[name](x))
+        found, replay = CpuTape(holder, COMPILED).capture(lambda: KNOWN[name](x))
         x.copy_(torch.randn(2, 4, 12))
         found.zero_()
         replay()
@@ -63,13 +66,13 @@ def test_what_the_tape_does_not_know_is_left_to_torch():
     holder.weight, x = WEIGHT, torch.randn(4, 12)
     with torch.inference_mode():
         each = torch.randn(4, 37)
-        found, replay = CpuTape(holder, library()).capture(lambda: torch.addmm(each, x, WEIGHT.t()))
+        found, replay = CpuTape(holder, COMPILED).capture(lambda: torch.addmm(each, x, WEIGHT.t()))
         found.zero_()
         replay()
         torch.testing.assert_close(found, torch.addmm(each, x, WEIGHT.t()), rtol=1e-5, atol=1e-5)
     x = torch.randn(3, 5)
     with torch.inference_mode():
-        found, replay = CpuTape(torch.nn.Module(), library()).capture(lambda: (x + 1).cumsum(1).argmax(1) * 2)
+        found, replay = CpuTape(torch.nn.Module(), COMPILED).capture(lambda: (x + 1).cumsum(1).argmax(1) * 2)
         x.copy_(x.flip(1) * 3)
         replay()
     assert torch.equal(found, (x + 1).cumsum(1).argmax(1) * 2)
@@ -78,7 +81,7 @@ def test_what_the_tape_does_not_know_is_left_to_torch():
 def test_what_lies_where_a_weight_was_is_no_weight():
     holder = torch.nn.Module()
     holder.table = torch.randn(64, 12)
-    tape, x = CpuTape(holder, library()), torch.randn(4, 12)
+    tape, x = CpuTape(holder, COMPILED), torch.randn(4, 12)
     del holder.table
     with torch.inference_mode():
         each = torch.randn(64, 12)  # as a rule in the same place
@@ -91,7 +94,7 @@ def test_what_lies_where_a_weight_was_is_no_weight():
 def test_work_that_looks_at_values_is_not_recorded():
     x = torch.randn(3, 5)
     with torch.inference_mode(), pytest.raises(ValueReadError):
-        CpuTape(torch.nn.Module(), library()).capture(lambda: x * x.sum().item())
+        CpuTape(torch.nn.Module(), COMPILED).capture(lambda: x * x.sum().item())
 
 
 SOURCE = Path(cpu_tape.__file__).with_suffix(".c")

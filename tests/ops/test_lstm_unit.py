@@ -32,9 +32,9 @@ def values(kind: torch.dtype, inner: int, second: int | None) -> list[Tensor]:
 
 
 def unit(options: UnitOptions, *given: Tensor) -> tuple[Tensor, Tensor]:
-    output, cell, merged, *weights = given
-    gates, hidden, second = weights[:3], weights[3:6], weights[6] if len(weights) > 6 else None
-    return lstm_unit((output, cell), merged, tuple(gates), tuple(hidden), second, options)
+    output, cell, merged, gates, gain, bias, hidden, hidden_gain, hidden_bias, *second = given
+    weights = (gates, gain, bias), (hidden, hidden_gain, hidden_bias)
+    return lstm_unit((output, cell), merged, *weights, second[0] if second else None, options)
 
 
 @pytest.mark.parametrize("joint", [False, True])
