@@ -8,10 +8,20 @@
 #include <string.h>
 
 typedef int64_t i64;
-typedef float vec __attribute__((vector_size(64), aligned(4), may_alias));
+/* As wide as a register, since gcc takes wider vectors apart in memory; and so many rows as there is room for. */
+#if defined __AVX512F__
 #define LANES 16
-#define PAIR (2 * LANES)
 #define ROWS 8
+#else
+#ifdef __AVX__
+#define LANES 8
+#else
+#define LANES 4
+#endif
+#define ROWS 6
+#endif
+typedef float vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+#define PAIR (2 * LANES)
 #define THREADS_PAY 65536
 #define HIDDEN -1e30f
 #define P(type, x) ((type *)(intptr_t)(x))
