@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 import torch
 from torch import Tensor
@@ -16,13 +18,13 @@ from deepwire.ops.lstm_unit import UnitOptions, lstm_unit
 DIM = 8
 
 
-def values(kind: torch.dtype, inner: int, second: int | None) -> list[Tensor]:
+def values(kind: torch.dtype, inner: int, second: int | None, gates: int = 3) -> list[Tensor]:
     """Output and cell below, attention, gates with gain and bias, hidden likewise, and the second map."""
     generator = torch.Generator().manual_seed(1)
     shapes = [(3, 5, DIM)] * 3 + [
-        (3 * DIM, 2 * DIM),
-        (3, DIM),
-        (3, DIM),
+        (gates * DIM, 2 * DIM),
+        (gates, DIM),
+        (gates, DIM),
         (inner, 2 * DIM),
         (inner,),
         (inner,),
@@ -38,25 +40,27 @@ def unit(options: UnitOptions, *given: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("gates", [2, 3])
 @pytest.mark.parametrize(
     ("activation", "inner", "second"), [("glu", 12, 6), ("gelu", 12, 12), ("gelu", DIM, None)]
 )
-def test_gradients(activation: str, inner: int, second: int | None, joint: bool) -> None:
+def test_gradients(activation: str, inner: int, second: int | None, gates: int, joint: bool) -> None:
     options = UnitOptions(getattr(functional, activation), 1e-6, joint, 0.0, 0.0)
     assert torch.autograd.gradcheck(
-        lambda *given: unit(options, *given), values(torch.float64, inner, second)
+        lambda *given: unit(options, *given), values(torch.float64, inner, second, gates)
     )
 
 
 @pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("gates", [2, 3])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("narrow", "tolerance"), [(False, 5e-6), (True, 3e-2)])
 def test_the_c_functions_do_the_same(
-    monkeypatch: pytest.MonkeyPatch, narrow: bool, tolerance: float, threads: int, joint: bool
+    monkeypatch: pytest.MonkeyPatch, narrow: bool, tolerance: float, threads: int, gates: int, joint: bool
 ) -> None:
     """Results and gradients, with dropout; in bfloat16 they round once where torch rounds twice."""
     options = UnitOptions(functional.glu, 1e-6, joint, 0.1, 0.2)
-    given = values(torch.float32, 12, 6)
+    given = values(torch.float32, 12, 6, gates)
     if module._library(torch.float32, given[1], options) is None:
         pytest.skip("no C compiler")
 
@@ -86,11 +90,13 @@ def test_no_rows_have_gradients_of_zero() -> None:
     assert not any(each.any() for each in torch.autograd.grad((output + cell).sum(), given))
 
 
-@pytest.mark.parametrize("merge", ["add", "concat", "two"])
+@pytest.mark.parametrize("more", [{}, {"merge": "concat"}, {"merge": "two"}, {"direct_path": True}])
 @pytest.mark.parametrize("hidden", ["glu", "gelu", "one_layer"])
-def test_the_parts_of_the_model_do_the_same(monkeypatch: pytest.MonkeyPatch, hidden: str, merge: str) -> None:
+def test_the_parts_of_the_model_do_the_same(
+    monkeypatch: pytest.MonkeyPatch, hidden: str, more: Mapping[str, object]
+) -> None:
     """Numbers dropped alike, too."""
-    settings = {"connection": {"type": "depth_lstm", "hidden": hidden, "merge": merge}, "layers": 1}
+    settings = {"connection": {"type": "depth_lstm", "hidden": hidden, **more}, "layers": 1}
     config = ModelConfig.model_validate(
         {"d_model": DIM, "heads": 2, "feed_forward": 12, "dropout": 0.2, "decoder": settings}
     )

@@ -2,7 +2,8 @@
 
 Matrices are float, or bfloat16 where `narrow` is set; `mapped` has rows of `span` numbers, of which these
 functions read and write the first or last n. Gates are `groups` vectors with a mean and variance each.
-Masks are bytes; NULL: nothing is dropped. Each call adds to sums of its own: of gains, then of biases. */
+Masks are bytes; NULL: nothing is dropped. Each call adds to sums of its own: of gains, then of biases.
+Where `output` is NULL, there is no output gate, and `direct` is added to the cell. */
 
 #include <math.h>
 #include <stdint.h>
@@ -113,22 +114,26 @@ void glu_back(size from, size to, size n, size span, size groups, size narrow, f
 }
 
 void cell(size from, size to, size d, size span, size groups, size narrow, float eps, float scale, const void *mapped,
-          const float *gain, const float *shift, bytes mask, void *state, const float *before, float *output, float *after) {
-    float *x = malloc(d * 28), *y = x + 3 * d, *h = y + 3 * d, rates[3];
+          const float *gain, const float *shift, bytes mask, void *state, const void *direct, const float *before,
+          float *output, float *after) {
+    size n = output ? 3 * d : 2 * d;
+    float *x = malloc(d * 28), *y = x + n, *h = y + n, rates[3];
     for (size i = from; i < to; i++) {
-        load(x, mapped, i * span, 3 * d, narrow);
-        gates(x, y, rates, gain, shift, 3 * d, groups, eps);
+        load(x, mapped, i * span, n, narrow);
+        gates(x, y, rates, gain, shift, n, groups, eps);
         load(h, state, i * d, d, narrow);
         if (mask) {
             drop(h, mask, i * d, d, scale);
             store(state, i * d, h, d, narrow);
             load(h, state, i * d, d, narrow);
         }
-        for (size j = 0; j < d; j++) {
-            float c = before[i * d + j] * y[d + j] + h[j] * y[j];
-            after[i * d + j] = c;
-            output[i * d + j] = c * y[2 * d + j];
+        for (size j = 0; j < d; j++) h[j] = before[i * d + j] * y[d + j] + h[j] * y[j];
+        if (output) for (size j = 0; j < d; j++) output[i * d + j] = h[j] * y[2 * d + j];
+        else {
+            load(x, direct, i * d, d, narrow);
+            for (size j = 0; j < d; j++) h[j] += x[j];
         }
+        memcpy(after + i * d, h, d * 4);
     }
     free(x);
 }
@@ -137,25 +142,28 @@ void cell_back(size from, size to, size d, size span, size groups, size narrow, 
                const float *gain, const float *shift, bytes mask, const void *state, const float *before,
                const float *of_output, const float *of_after, float *of_before, void *of_state, void *of_mapped,
                float *sums) {
-    float *x = malloc(d * 40), *y = x + 3 * d, *z = y + 3 * d, *h = z + 3 * d, rates[3];
-    size m = 3 * d / groups;
+    size n = of_output ? 3 * d : 2 * d, m = n / groups;
+    float *x = malloc(d * 40), *y = x + n, *z = y + n, *h = z + n, rates[3];
     for (size i = from; i < to; i++) {
-        load(x, mapped, i * span, 3 * d, narrow);
-        gates(x, y, rates, gain, shift, 3 * d, groups, eps);
+        load(x, mapped, i * span, n, narrow);
+        gates(x, y, rates, gain, shift, n, groups, eps);
         load(h, state, i * d, d, narrow);
         for (size j = 0; j < d; j++) {
-            float in = y[j], keep = y[d + j], out = y[2 * d + j], came = before[i * d + j], arrived = of_output[i * d + j];
-            float total = of_after[i * d + j] + arrived * out;
+            float in = y[j], keep = y[d + j], came = before[i * d + j], total = of_after[i * d + j];
+            if (of_output) {
+                float out = y[2 * d + j], arrived = of_output[i * d + j];
+                total += arrived * out;
+                z[2 * d + j] = arrived * (came * keep + h[j] * in) * out * (1 - out);
+            }
             z[j] = total * h[j] * in * (1 - in);
             z[d + j] = total * came * keep * (1 - keep);
-            z[2 * d + j] = arrived * (came * keep + h[j] * in) * out * (1 - out);
             of_before[i * d + j] = total * keep;
             h[j] = total * in;
         }
         drop(h, mask, i * d, d, scale);
         store(of_state, i * d, h, d, narrow);
-        for (size g = 0; g < groups; g++) norm_back(z + g * m, x + g * m, gain + g * m, rates[g], m, sums + g * m, 3 * d);
-        store(of_mapped, i * span, z, 3 * d, narrow);
+        for (size g = 0; g < groups; g++) norm_back(z + g * m, x + g * m, gain + g * m, rates[g], m, sums + g * m, n);
+        store(of_mapped, i * span, z, n, narrow);
     }
     free(x);
 }

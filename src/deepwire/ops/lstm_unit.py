@@ -55,18 +55,21 @@ def lstm_unit(
 ) -> tuple[Tensor, Tensor]:
     """Output and cell of a unit, `[..., d]`: Xu et al. 2024, Eq. 1 to 8, without biases of the maps.
 
+    Without an output gate, the merged outputs are added to the cell, which is the output, too.
+
     Args:
         state: Output and cell of the unit below, `[..., d]`.
         merged: The merged outputs of attention, `[..., n]`.
         gates: The map of input, forget and output gate, `[3 d, d + n]`; gain and bias of its norm, `[3, d]`.
+            Without an output gate `[2 d, 2 d]` and `[2, d]`.
         hidden: The first map of the hidden state, `[inner, d + n]`; gain and bias of its norm, `[inner]`.
         second: Its second map, `[d, inner]` or `[d, inner / 2]`; None: there is none.
         options: See there.
     """
-    made: tuple[Tensor, Tensor] = _LstmUnit.apply(  # type: ignore[no-untyped-call]
+    made: tuple[Tensor, ...] = _LstmUnit.apply(  # type: ignore[no-untyped-call]
         *state, merged, *gates, *hidden, second, options
     )
-    return made
+    return made[0], made[-1]
 
 
 def pays(state: tuple[Tensor, Tensor], options: UnitOptions) -> bool:
@@ -98,12 +101,13 @@ class _LstmUnit(torch.autograd.Function):
         hidden_shift: Tensor,
         second: Tensor | None,
         options: UnitOptions,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
         kind, shape, width = product_type(below), cell.shape, gain.numel()
         below, cell, merged = (x.flatten(0, -2).contiguous() for x in (below, cell, merged))
         maps = _joined(gates, hidden, kind, 0)
         mapped = _joined(below, merged, kind, 1) @ maps.t()
-        library = _library(kind, cell, options)
+        library, measures = _library(kind, cell, options), _measures(mapped, gain, options)
+        direct = merged.to(kind) if len(gain) == 2 else None
         inner = mapped.new_empty(len(cell), second.size(1) if second is not None else cell.size(1))
         inner_mask, inner_scale = keep_mask(inner, options.inner_dropout)
         if library is None:
@@ -111,7 +115,7 @@ class _LstmUnit(torch.autograd.Function):
             inner = _dropped(active.to(kind), inner_mask, inner_scale)
         else:
             read = (mapped, hidden_gain, hidden_shift, inner_mask)
-            _run(library.glu, len(cell), len(hidden), *_measures(mapped, options), inner_scale, *read, inner)
+            _run(library.glu, len(cell), len(hidden), *measures, inner_scale, *read, inner)
         state, mask, scale = inner, None, 1.0
         if second is not None:
             second = second.to(kind)
@@ -119,31 +123,34 @@ class _LstmUnit(torch.autograd.Function):
             mask, scale = keep_mask(state, options.dropout)
         if library is None:
             state = _dropped(state, mask, scale)
-            output, above = _cell(mapped[:, :width], gain, shift, state, cell, options)
+            results = _cell(mapped[:, :width], gain, shift, state, cell, options)
+            results = results if direct is None else (results[0] + direct,)
         else:
-            output, above = torch.empty_like(cell), torch.empty_like(cell)
-            places = (mapped, gain, shift, mask, state, cell, output, above)
-            _run(library.cell, *cell.shape, *_measures(mapped, options), scale, *places)
+            results = tuple(torch.empty_like(cell) for _ in range(len(gain) - 1))
+            output = results[0] if direct is None else None
+            places = (mapped, gain, shift, mask, state, direct, cell, output, results[-1])
+            _run(library.cell, *cell.shape, *measures, scale, *places)
         kept = (below, cell, merged, maps, gain, shift, hidden_gain, hidden_shift, second)
         ctx.save_for_backward(*kept, mapped, state, inner_mask, mask)  # type: ignore[arg-type]
         ctx.options, ctx.scales = options, (inner_scale, scale)
-        return output.view(shape), above.view(shape)
+        return tuple(each.view(shape) for each in results)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: _Context, of_output: Tensor, of_above: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _Context, *given: Tensor) -> tuple[Tensor | None, ...]:
         below, cell, merged, maps, gain, shift, hidden_gain, hidden_shift, second, *rest = ctx.saved_tensors
         mapped, state, inner_mask, mask = rest
-        options, (inner_scale, scale), shape, width = ctx.options, ctx.scales, of_above.shape, gain.numel()
+        options, (inner_scale, scale), shape, width = ctx.options, ctx.scales, given[0].shape, gain.numel()
         function: Callable[..., tuple[Tensor, ...]]
         inputs: tuple[Tensor, ...]
         places: tuple[Tensor | None, ...]
-        of_output, of_above = (x.flatten(0, -2).contiguous() for x in (of_output, of_above))
+        of_results = tuple(x.flatten(0, -2).contiguous() for x in given)
+        of_output = of_results[0] if len(gain) == 3 else None
         of_mapped, of_cell, of_state = (torch.empty_like(x) for x in (mapped, cell, state))
-        library, measures = _library(mapped.dtype, cell, options), _measures(mapped, options)
+        library, measures = _library(mapped.dtype, cell, options), _measures(mapped, gain, options)
         if library is None:
             function, inputs = partial(_cell, options=options), (mapped[:, :width], gain, shift, state, cell)
-            found, _ = _pulled(function, inputs, (of_output, of_above))
+            found, _ = _pulled(function, inputs, of_results)
             of_mapped[:, :width], of_gain, of_shift, of_state, of_cell = found
             of_state = _dropped(of_state, mask, scale)
         else:
@@ -155,7 +162,7 @@ class _LstmUnit(torch.autograd.Function):
                 state,
                 cell,
                 of_output,
-                of_above,
+                of_results[-1],
                 of_cell,
                 of_state,
                 of_mapped,
@@ -177,6 +184,8 @@ class _LstmUnit(torch.autograd.Function):
             sums = _run(library.glu_back, len(cell), length, *measures, inner_scale, *places, sums=length)
             of_hidden_gain, of_hidden_shift = sums
         of_below, of_merged = (of_mapped @ maps).split((below.size(1), merged.size(1)), -1)
+        if of_output is None:
+            of_merged = of_merged + of_results[-1].to(mapped.dtype)
         of_maps = _of_weight(of_mapped, _joined(below, merged, mapped.dtype, 1))
         return (
             *(of_below.view(shape), of_cell.view(shape), of_merged.view(*shape[:-1], merged.size(1))),
@@ -194,14 +203,17 @@ def _active(x: Tensor, gain: Tensor, shift: Tensor, options: UnitOptions) -> tup
 
 def _cell(
     x: Tensor, gain: Tensor, shift: Tensor, state: Tensor, cell: Tensor, options: UnitOptions
-) -> tuple[Tensor, Tensor]:
-    """Output and cell from what the norms of the gates read, the hidden state, and the cell below."""
+) -> tuple[Tensor, ...]:
+    """Output and cell from what the norms of the gates read, the hidden state, and the cell below.
+
+    Without an output gate, the cell alone.
+    """
     x = x.to(torch.promote_types(x.dtype, torch.float32)).reshape(len(x), *gain.shape)
     over = gain.shape if options.joint else gain.shape[1:]
     normal = torch.addcmul(shift, functional.layer_norm(x, over, None, None, options.eps), gain)
-    input_gate, forget_gate, output_gate = normal.sigmoid().unbind(-2)
+    input_gate, forget_gate, *output_gate = normal.sigmoid().unbind(-2)
     above = cell * forget_gate + state * input_gate
-    return above * output_gate, above
+    return (*(above * gate for gate in output_gate), above)
 
 
 def _pulled(
@@ -223,9 +235,9 @@ def _library(kind: torch.dtype, cell: Tensor, options: UnitOptions) -> ctypes.CD
     return compiled_library(_SOURCE, *_SUMS)
 
 
-def _measures(mapped: Tensor, options: UnitOptions) -> tuple[float, ...]:
+def _measures(mapped: Tensor, gain: Tensor, options: UnitOptions) -> tuple[float, ...]:
     """Width of a row, norms of the gates, whether numbers are narrow, and eps."""
-    return mapped.size(1), 1 if options.joint else 3, mapped.dtype != torch.float32, options.eps
+    return mapped.size(1), 1 if options.joint else len(gain), mapped.dtype != torch.float32, options.eps
 
 
 def _run(

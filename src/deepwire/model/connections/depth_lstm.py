@@ -172,7 +172,7 @@ class DepthLSTM(DepthRecurrent):
         super().__init__(config, spec)
         self.direct = config.direct_path
         # Biases of maps, and norms of each language, are rare.
-        self.in_one = not config.bias and not spec.languages and not config.direct_path
+        self.in_one = not config.bias and not spec.languages
         units = range(spec.layers * self.units_per_layer)
         in_layer = [unit % self.units_per_layer for unit in units]
         self.gate_of = list(units) if config.share == "none" else in_layer
