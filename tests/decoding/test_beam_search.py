@@ -219,6 +219,18 @@ def test_a_continuation_that_is_nan_comes_first(columns):
     assert search.read_ended() == [True]
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("columns", [50, 3000])
+def test_the_continuations_of_a_sentence_are_ranked_together(columns, compiled, monkeypatch):
+    if not compiled:
+        monkeypatch.setattr("deepwire.decoding.search.library", lambda: None)
+    values, sums = torch.randn(6, columns), torch.randn(2, 6)[:, :3]
+    best, index = chunked_top_k(values, 5, sums)
+    whole = (values.view(2, 3, columns) + sums.unsqueeze(2)).flatten(1)
+    assert torch.equal(best, whole.topk(5, dim=1).values)
+    assert torch.equal(whole.gather(1, index), best)
+
+
 @settings(max_examples=40, deadline=None)
 @given(rows=st.integers(1, 5), columns=st.integers(1, 5000), k=st.integers(1, 12), seed=st.integers(0, 99))
 def test_chunks_give_the_same_as_topk(rows, columns, k, seed):

@@ -226,7 +226,7 @@ class _ConstrainedSearch(BeamSearch):
         begins = view.gather(2, begun.unsqueeze(1).expand(-1, width, -1).to(view.device)).cpu()
         tails = forms.tokens.gather(1, rows.place)
         goes_on = view.gather(2, tails.unsqueeze(2).to(view.device)).squeeze(2).cpu()
-        view = self.constraints.apply(view, self.read_so_far(width))
+        view = self.constraints.apply(view, self.step, self.read_so_far)
         # A bank is shared by few hypotheses: more of one of them are not worth the time to look at.
         found = chunked_top_k(view.flatten(0, 1), min(self._candidates_each, view.size(2)))
         values, tokens = (each.cpu().view(sentences, width, -1) for each in found)

@@ -21,7 +21,9 @@ typedef int64_t i64;
 #define ROWS 6
 #endif
 typedef float vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef int32_t choice __attribute__((vector_size(LANES * 4)));
 #define PAIR (2 * LANES)
+#define CHUNK 64
 #define THREADS_PAY 65536
 #define HIDDEN -1e30f
 #define P(type, x) ((type *)(intptr_t)(x))
@@ -44,11 +46,14 @@ static inline int exceeds(float x, float y) { return x > y || (x != x && y == y)
 
 /* NaN is larger than all numbers, as in torch. */
 static float largest(const float *x, i64 n) {
-    float most = -INFINITY, part[LANES];
+    float most = -INFINITY;
+    vec part = (vec){0} + most;
     i64 i = 0;
-    for (int l = 0; l < LANES; l++) part[l] = most;
-    for (; i + LANES <= n; i += LANES)
-        for (int l = 0; l < LANES; l++) part[l] = exceeds(x[i + l], part[l]) ? x[i + l] : part[l];
+    for (; i + LANES <= n; i += LANES) {
+        vec now = *(const vec *)(x + i);
+        choice larger = (now > part) | (now != now);
+        part = (vec)((larger & (choice)now) | (~larger & (choice)part));
+    }
     for (; i < n; i++) most = exceeds(x[i], most) ? x[i] : most;
     for (int l = 0; l < LANES; l++) most = exceeds(part[l], most) ? part[l] : most;
     return most;
@@ -241,19 +246,29 @@ void panels(const float *weight, i64 outputs, i64 inputs, float *to) {
         to[(o / LANES * inputs + k) * LANES + o % LANES] = o < outputs ? weight[o * inputs + k] : 0;
 }
 
-/* The k largest numbers of each row, largest first, and their columns. */
-void top_k(const float *x, i64 rows, i64 columns, i64 k, float *best, i64 *index) {
-    for (; rows--; x += columns, best += k, index += k) {
-        i64 n = 0;
-        for (i64 first = 0; first < columns; first += PAIR) {
-            i64 end = first + PAIR < columns ? first + PAIR : columns;
-            if (n == k && !exceeds(largest(x + first, end - first), best[k - 1])) continue;
-            for (i64 i = first; i < end; i++) {
-                if (n == k && !exceeds(x[i], best[k - 1])) continue;
-                i64 place = n < k ? n++ : k - 1;
-                for (; place && exceeds(x[i], best[place - 1]); place--)
-                    best[place] = best[place - 1], index[place] = index[place - 1];
-                best[place] = x[i], index[place] = i;
+/* The k largest numbers of each row [parts, columns], largest first, and where they stand in it. To each part a number
+ * of `added` [rows, parts] is added first; 0: none. */
+void top_k(const float *x, const float *added, i64 rows, i64 parts, i64 columns, i64 k, float *best, i64 *index) {
+#pragma omp parallel for schedule(static) if (rows * parts * columns >= THREADS_PAY)
+    for (i64 row = 0; row < rows; row++) {
+        const float *from = x + row * parts * columns;
+        float *most = best + row * k;
+        i64 n = 0, *at = index + row * k;
+        for (i64 part = 0; part < parts; part++, from += columns) {
+            float more = added ? added[row * parts + part] : 0;
+            for (i64 first = 0; first < columns; first += CHUNK) {
+                i64 end = first + CHUNK < columns ? first + CHUNK : columns;
+                float least = n < k ? NAN : most[k - 1];
+                int any = 0;
+                for (i64 i = first; i < end; i++) any |= !(from[i] + more <= least);
+                for (i64 i = first; any && i < end; i++) {
+                    float now = from[i] + more;
+                    if (n == k && !exceeds(now, most[k - 1])) continue;
+                    i64 place = n < k ? n++ : k - 1;
+                    for (; place && exceeds(now, most[place - 1]); place--)
+                        most[place] = most[place - 1], at[place] = at[place - 1];
+                    most[place] = now, at[place] = part * columns + i;
+                }
             }
         }
     }

@@ -42,7 +42,7 @@ def library() -> ctypes.CDLL | None:
     """The compiled C file; None where no compiler makes one."""
     found = compiled_library(_SOURCE, "-fopenmp")
     if found is not None:
-        found.top_k.argtypes = (ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p, ctypes.c_void_p)
+        found.top_k.argtypes = (*[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 4, *[ctypes.c_void_p] * 2)
         found.run.argtypes = (ctypes.c_void_p, ctypes.c_int64)
         found.panels.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
     return found
