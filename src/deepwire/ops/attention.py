@@ -211,7 +211,8 @@ def _prefers_plain(q: Tensor, k: Tensor, dropout: float) -> bool:
     if dropout > 0:
         return True
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad):
-        return q.size(-2) * k.size(-2) <= PLAIN_SCORES
+        # A graph serves every length.
+        return torch.compiler.is_compiling() or q.size(-2) * k.size(-2) <= PLAIN_SCORES
     onednn = q.dtype == torch.bfloat16 or torch.get_float32_matmul_precision() != "highest"
     return onednn and q.shape[:-1].numel() * k.size(-2) in ONEDNN_SCORES
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from deepwire.ops.linear_recurrence import linear_recurrence
-from deepwire.ops.over_positions import Carried, is_exporting, over_positions
+from deepwire.ops.over_positions import Carried, in_no_graph, is_exporting, over_positions
 from deepwire.ops.precision import full_precision
 
 # Positions of a chunk where all channels of a head decay alike, and where each has a decay of its own.
@@ -44,7 +44,7 @@ def gated_product(
     with full_precision(query.device.type):
         if is_exporting():  # one graph for all lengths
             return _scanned(gated_step, (query, key, value, decay), initial)[0]
-        return _chunked_product(query, key, value, decay, initial)
+        return in_no_graph(_chunked_product)(query, key, value, decay, initial)
 
 
 def gated_state(key: Tensor, value: Tensor, decay: Tensor, initial: Tensor) -> Tensor:
@@ -80,7 +80,8 @@ def gated_delta_product(
     with full_precision(query.device.type):
         if is_exporting():
             return _scanned(gated_delta_step, (query, key, value, beta, decay), initial)[0]
-        return _chunked_delta(_DeltaChunks.of(query, key, value, beta, decay), initial, query.size(-2))[0]
+        chunks = in_no_graph(_DeltaChunks.of)(query, key, value, beta, decay)
+        return _chunked_delta(chunks, initial, query.size(-2))[0]
 
 
 def gated_delta_continued(

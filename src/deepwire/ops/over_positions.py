@@ -7,16 +7,29 @@ is exported has one `scan` in its place, which runs for as many positions as the
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 Carried = tuple[Tensor, ...]
+Run = TypeVar("Run", bound=Callable[..., Any])
 
 
 def is_exporting() -> bool:
     """Whether `torch.export` is at work; torch 2.11 says so of `torch.compile`, too."""
     return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
+
+
+def in_no_graph(run: Run) -> Run:
+    """The same function; `torch.compile` takes no layer that calls it.
+
+    A graph would hold every step of a length, and be made anew for every length. Where positions are cut into
+    chunks, torch takes minutes to find out what becomes of a length, too.
+    """
+    if torch.compiler.is_compiling() and not is_exporting():
+        return torch.compiler.disable(run)  # type: ignore[no-untyped-call, no-any-return]
+    return run
 
 
 def over_positions(

@@ -320,6 +320,8 @@ CHUNK = 128
 
 def causal_product(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
     """sum over s <= t of (x_t . y_s) z_s, `[..., T, n]`, of x and y `[..., T, m]` and z `[..., T, n]`."""
+    if torch.compiler.is_compiling():  # one graph for all lengths
+        return (x @ y.transpose(-2, -1)).tril() @ z
     length, results = x.size(-2), []
     past: Tensor | None = None
     for begin in range(0, length, CHUNK):

@@ -22,7 +22,7 @@ from deepwire.model.mixers.both_directions import DirectionalSection
 from deepwire.model.mixers.mixer import Mixer, State
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.dropout import dropout
-from deepwire.ops.over_positions import is_exporting, over_positions
+from deepwire.ops.over_positions import in_no_graph, over_positions
 from deepwire.ops.packed_linear import Pack, PackedLinear
 
 GateNorm = Literal["separate", "joint"]
@@ -145,11 +145,7 @@ class RecurrentMixer(Mixer):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """Run over `[B, T, d_in]`, giving `[B, T, d]`; padding on the right is seen by nobody before it."""
-        # A compiled graph would hold every step, and be made anew for every length: it leaves the loop out.
-        run = self._run
-        if torch.compiler.is_compiling() and not is_exporting():
-            run = torch.compiler.disable(run)  # type: ignore[no-untyped-call]
-        return run(x, context)
+        return in_no_graph(self._run)(x, context)
 
     def _run(self, x: Tensor, context: Context) -> Tensor:
         input_map, recurrent = self.cell.linear_maps()
