@@ -35,7 +35,7 @@ KINDS = {"post_norm": 2, "depth_lstm": 4, "mhplstm": 2, "languages": 2}
 
 
 @pytest.fixture(autouse=True)
-def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[GraphModule]]:
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[GraphModule]:
     """The graphs that are compiled; they run as they were traced."""
     made: list[GraphModule] = []
 
@@ -46,8 +46,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[GraphModule]]:
     monkeypatch.setattr(compilation, "lookup_backend", lambda name: backend)
     torch._dynamo.reset()
     counters.clear()
-    yield made
-    torch._dynamo.reset()
+    return made
 
 
 def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -69,9 +68,7 @@ def outcome(model: TranslationModel) -> list[tuple[Tensor, ...]]:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_each_layer_is_one_graph_with_the_numbers_of_the_layer(
-    system: str, compiled: list[GraphModule]
-) -> None:
+def test_each_layer_is_one_graph_with_its_numbers(system: str, compiled: list[GraphModule]) -> None:
     """With activation checkpointing too."""
     model = small_model(SYSTEMS[system]).double().train()
     expected = outcome(model)
