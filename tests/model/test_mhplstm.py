@@ -170,6 +170,26 @@ def test_parameters_of_whole_models(feed_forward: bool, gates: str, expected: st
     assert f"{sum(parameter.numel() for parameter in model.parameters()) / 1e6:.2f}" == expected
 
 
+@pytest.mark.parametrize(("narrow", "tolerance"), [(False, 5e-6), (True, 5e-2)])
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_the_functions_in_c_do_the_same(
+    monkeypatch: pytest.MonkeyPatch, side: Side, narrow: bool, tolerance: float
+) -> None:
+    """Output and gradients, with two threads and dropout; torch rounds more often to bfloat16."""
+    built, x = mixer(side, {}, width=32).float(), torch.randn(2, 5, 32, requires_grad=True)
+    built.cells.activation_dropout.probability = built.cells.hidden_dropout.probability = 0.1
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    found = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=narrow):
+            y = built(x, Context()).float()
+        found.append((y, *torch.autograd.grad((y * y.detach().cos()).sum(), [x, *built.parameters()])))
+        monkeypatch.setattr("deepwire.model.mixers.mhplstm.head_cells", lambda *_: None)
+    for one, other in zip(*found, strict=True):
+        assert (one - other).norm() <= tolerance * other.norm()
+
+
 def test_a_long_memory_is_as_long_in_bfloat16() -> None:
     """A gate of 0.9975, for which bfloat16 has no number, keeps 0.53 of a cell over 256 positions."""
     cells = mixer("decoder", MHPLSTM_TYPE).to(torch.bfloat16).cells

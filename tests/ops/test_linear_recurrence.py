@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deepwire.ops import linear_recurrence as module
 from deepwire.ops.linear_recurrence import linear_recurrence, sum_of_past
 
 lengths = st.integers(1, 9)
@@ -79,10 +78,3 @@ def test_half_precision_is_computed_in_float32() -> None:
     cells.sum().backward()
     assert update.grad is not None
     assert update.grad.dtype == torch.bfloat16
-
-
-@pytest.mark.parametrize("backwards", [False, True])
-@pytest.mark.parametrize("length", [1, 2, 7])
-def test_scan_of_other_devices_gives_the_same_sums(length: int, backwards: bool) -> None:
-    x = torch.randn(length, 3, dtype=torch.float64)
-    torch.testing.assert_close(module._scanned_sum(x, backwards), module._sum(x, backwards))

@@ -1,8 +1,8 @@
 """Element-wise linear recurrences over time: the only sequential part of a parallel LSTM.
 
-On a CPU both functions run one fused operation for each position, on the slices of a whole batch; on a GPU
-the recurrence is one kernel (`linear_recurrence_triton`) and the sum a scan. All are behind custom operators
-where a graph is compiled: it holds one call then, whatever the length.
+On a CPU the recurrence is one fused operation for each position, on the slices of a whole batch; on a GPU it
+is one kernel (`linear_recurrence_triton`). It is behind a custom operator where a graph is compiled: that
+holds one call then, whatever the length.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from deepwire.ops.over_positions import is_exporting, over_positions
 
 # CPU time on one thread, 64 sentences of width 256: 64 positions take this loop 0.9 ms, and scans of
 # logarithmic depth, which read all data several times, 11 (Hillis and Steele) and 3.5 ms (Blelloch); 256
-# positions 3.4 ms against 67 and 14. A scan wins for a few long sentences only (4 of 256 positions: 0.7 ms
-# against 2.1). `torch.cumsum` over such an axis takes 5 ms for 64 positions and 29 ms for 256.
+# positions 3.4 ms against 67 and 14. A scan wins for few long sentences only (4 of 256: 0.7 ms against 2.1).
 
 
 def linear_recurrence(forget: Tensor, update: Tensor, initial: Tensor) -> Tensor:
@@ -59,11 +58,8 @@ def sum_of_past(x: Tensor) -> Tensor:
     Returns:
         `[T, ...]`; in float32, and summed in it, where x is narrower.
     """
-    wide = torch.promote_types(x.dtype, torch.float32)
-    if is_exporting():
-        return torch.cat((torch.zeros_like(x[:1]), x)).to(wide).cumsum(0)[:-1]
-    total: Tensor = _SumOfPast.apply(x.to(wide))  # type: ignore[no-untyped-call]
-    return total
+    before = torch.cat((torch.zeros_like(x[:1]), x))
+    return before.cumsum(0, dtype=torch.promote_types(x.dtype, torch.float32))[:-1]
 
 
 class _Context(FunctionCtx):
@@ -87,20 +83,6 @@ class _Recurrence(torch.autograd.Function):
         return forget_grad, update_grad, initial_grad
 
 
-class _SumOfPast(torch.autograd.Function):
-    """The gradient of a sum of what is before is the sum of what comes after."""
-
-    @staticmethod
-    def forward(_ctx: _Context, x: Tensor) -> Tensor:
-        run = _compiled_sum if torch.compiler.is_compiling() else _sum
-        return run(x, False)
-
-    @staticmethod
-    def backward(_ctx: _Context, grad: Tensor) -> Tensor:
-        run = _compiled_sum if torch.compiler.is_compiling() else _sum
-        return run(grad, True)
-
-
 @functools.cache
 def _kernels(device: str) -> ModuleType | None:
     """The kernels for a kind of device; None: the loops. torch brings Triton on Linux."""
@@ -111,20 +93,17 @@ def _kernels(device: str) -> ModuleType | None:
 
 def _recur(forget: Tensor, update: Tensor, initial: Tensor) -> Tensor:
     kernels = _kernels(forget.device.type)
-    if kernels is not None:
-        cells: Tensor = kernels.recur(forget, update, initial)
-        return cells
-    return _loop(forget, update, initial)
+    cells: Tensor = (_loop if kernels is None else kernels.recur)(forget, update, initial)
+    return cells
 
 
 def _recur_back(
     grad: Tensor, forget: Tensor, initial: Tensor, cells: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     kernels = _kernels(forget.device.type)
-    if kernels is not None:
-        gradients: tuple[Tensor, Tensor, Tensor] = kernels.recur_back(grad, forget, initial, cells)
-        return gradients
-    return _loop_back(grad, forget, initial, cells)
+    back = _loop_back if kernels is None else kernels.recur_back
+    gradients: tuple[Tensor, Tensor, Tensor] = back(grad, forget, initial, cells)
+    return gradients
 
 
 def _loop(forget: Tensor, update: Tensor, initial: Tensor) -> Tensor:
@@ -147,36 +126,10 @@ def _loop_back(grad: Tensor, forget: Tensor, initial: Tensor, cells: Tensor) -> 
     return forget_grad, update_grad, gradient[0] * gate[0]
 
 
-def _sum(x: Tensor, backwards: bool) -> Tensor:
-    if x.device.type != "cpu":
-        return _scanned_sum(x, backwards)
-    sums = torch.empty_like(x)
-    totals, parts = sums.unbind(), x.unbind()
-    if backwards:
-        totals, parts = totals[::-1], parts[::-1]
-    totals[0].zero_()
-    for t in range(1, len(totals)):
-        torch.add(totals[t - 1], parts[t - 1], out=totals[t])
-    return sums
-
-
-def _scanned_sum(x: Tensor, backwards: bool) -> Tensor:
-    """The same by a scan, for devices where each operation costs a launch."""
-    sums = torch.empty_like(x)
-    if backwards:
-        sums[-1].zero_()
-        sums[:-1] = x[1:].flip(0).cumsum(0).flip(0)
-    else:
-        sums[0].zero_()
-        torch.cumsum(x[:-1], 0, out=sums[1:])
-    return sums
-
-
 _compiled_recur = torch.library.custom_op("deepwire::linear_recurrence", _recur, mutates_args=())
 _compiled_recur_back = torch.library.custom_op(
     "deepwire::linear_recurrence_backward", _recur_back, mutates_args=()
 )
-_compiled_sum = torch.library.custom_op("deepwire::sum_of_past", _sum, mutates_args=())
 
 
 @_compiled_recur.register_fake
@@ -187,8 +140,3 @@ def _(_forget: Tensor, update: Tensor, _initial: Tensor) -> Tensor:
 @_compiled_recur_back.register_fake
 def _(_grad: Tensor, _forget: Tensor, _initial: Tensor, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(cells), torch.empty_like(cells), torch.empty_like(cells[0])
-
-
-@_compiled_sum.register_fake
-def _(x: Tensor, _backwards: bool) -> Tensor:
-    return torch.empty_like(x)

@@ -1,7 +1,7 @@
-"""One unit of a depth-wise LSTM in one function, which keeps little for its gradients.
+"""A unit of a depth-wise LSTM, or the cells of an MHPLSTM, in one function that keeps little for gradients.
 
 Norms, gates and activations are computed again in the backward pass. On a CPU, all between the products is
-four functions in C (`lstm_unit.c`), which go over the numbers once; torch makes some sixty passes.
+functions in C (`lstm_unit.c`), which go over the numbers once; torch makes some sixty passes.
 """
 
 from __future__ import annotations
@@ -88,20 +88,8 @@ class _LstmUnit(torch.autograd.Function):
     """Keeps what it reads, what the first product gives, the hidden state, and masks of dropout."""
 
     @staticmethod
-    def forward(
-        ctx: _Context,
-        below: Tensor,
-        cell: Tensor,
-        merged: Tensor,
-        gates: Tensor,
-        gain: Tensor,
-        shift: Tensor,
-        hidden: Tensor,
-        hidden_gain: Tensor,
-        hidden_shift: Tensor,
-        second: Tensor | None,
-        options: UnitOptions,
-    ) -> tuple[Tensor, ...]:
+    def forward(ctx: _Context, *given: Any) -> tuple[Tensor, ...]:
+        below, cell, merged, gates, gain, shift, hidden, hidden_gain, hidden_shift, second, options = given
         kind, shape, width = product_type(below), cell.shape, gain.numel()
         below, cell, merged = (x.flatten(0, -2).contiguous() for x in (below, cell, merged))
         maps = _joined(gates, hidden, kind, 0)
@@ -115,7 +103,7 @@ class _LstmUnit(torch.autograd.Function):
             inner = _dropped(active.to(kind), inner_mask, inner_scale)
         else:
             read = (mapped, hidden_gain, hidden_shift, inner_mask)
-            _run(library.glu, len(cell), len(hidden), *measures, inner_scale, *read, inner)
+            _run(library.hidden, len(cell), len(hidden), 2, *measures, inner_scale, *read, inner)
         state, mask, scale = inner, None, 1.0
         if second is not None:
             second = second.to(kind)
@@ -154,34 +142,22 @@ class _LstmUnit(torch.autograd.Function):
             of_mapped[:, :width], of_gain, of_shift, of_state, of_cell = found
             of_state = _dropped(of_state, mask, scale)
         else:
-            places = (
-                mapped,
-                gain,
-                shift,
-                mask,
-                state,
-                cell,
-                of_output,
-                of_results[-1],
-                of_cell,
-                of_state,
-                of_mapped,
-            )
+            places = (mapped, gain, shift, mask, state, cell, of_output, of_results[-1])
+            places += (of_cell, of_state, of_mapped)
             sums = _run(library.cell_back, *cell.shape, *measures, scale, *places, sums=width)
             of_gain, of_shift = sums.view(2, *gain.shape)
         of_inner = of_state if second is None else of_state @ second
         if library is None:
-            function, inputs = (
-                partial(_active, options=options),
-                (mapped[:, width:], hidden_gain, hidden_shift),
-            )
+            function = partial(_active, options=options)
+            inputs = mapped[:, width:], hidden_gain, hidden_shift
             found, (inner,) = _pulled(function, inputs, (_dropped(of_inner, inner_mask, inner_scale),))
             of_mapped[:, width:], of_hidden_gain, of_hidden_shift = found
             inner = _dropped(inner.to(mapped.dtype), inner_mask, inner_scale)
         else:
-            inner, length = torch.empty_like(of_inner), hidden_gain.numel()
-            places = (mapped, hidden_gain, hidden_shift, inner_mask, inner, of_inner, of_mapped)
-            sums = _run(library.glu_back, len(cell), length, *measures, inner_scale, *places, sums=length)
+            inner, length = of_inner, hidden_gain.numel()
+            measures = (length, 2, *measures, inner_scale)
+            places = (mapped, hidden_gain, hidden_shift, inner_mask, inner, of_mapped)
+            sums = _run(library.hidden_back, len(cell), *measures, *places, sums=length)
             of_hidden_gain, of_hidden_shift = sums
         of_below, of_merged = (of_mapped @ maps).split((below.size(1), merged.size(1)), -1)
         if of_output is None:
@@ -192,6 +168,100 @@ class _LstmUnit(torch.autograd.Function):
             *(of_maps[:width], of_gain, of_shift, of_maps[width:], of_hidden_gain, of_hidden_shift),
             *(None if second is None else _of_weight(of_state, inner), None),
         )
+
+
+def head_cells(
+    inputs: Tensor,
+    initial: Tensor,
+    maps: tuple[Tensor, Tensor, Tensor],
+    norms: Sequence[Tensor],
+    options: tuple[float, float, float],
+) -> Tensor | None:
+    """Outputs `[B, T, H m]` of H heads: Xu et al. 2021, Eq. 9 to 18, with ReLU, without biases of the maps.
+
+    None where no functions in C know such numbers.
+
+    Args:
+        inputs, initial: `[B, T, H n]`, and the first cells, `[H, m]`.
+        maps: Of [i_t | LN(s_t)] to both gates and the hidden state, `[H, 2 n, 2 m + inner]`; the second of
+            the hidden state, `[H, inner, m]`; of [i_t | c_t] to the output gate, `[H, n + m, m]`.
+        norms: Gain and bias, `[H, parts, width]`, for s_t, gates, hidden state and output gate.
+        options: Eps, and the probabilities of dropout as in `UnitOptions`.
+    """
+    if _functions(product_type(inputs), norms[0]) is None:
+        return None
+    made: Tensor = _HeadCells.apply(options, inputs, initial, *maps, *norms)  # type: ignore[no-untyped-call]
+    return made
+
+
+class _HeadCells(torch.autograd.Function):
+    """Keeps what the products read and give, but for the hidden state, and masks of dropout."""
+
+    @staticmethod
+    def forward(ctx: Any, options: tuple[float, float, float], *given: Tensor) -> Tensor:
+        inputs, initial, mix, second, gate, *norms = given
+        inputs = inputs.to(product_type(inputs)).contiguous()
+        (batch, length, _), (heads, width), read = inputs.shape, initial.shape, mix.size(1) // 2
+        gate = torch.cat((gate[:, read:], gate[:, :read]), 1)  # cells lie before inputs
+        mix, second, gate = (each.to(inputs.dtype) for each in (mix, second, gate))
+        past, gates, hidden, output = zip(norms[::2], norms[1::2], strict=True)
+        run = _runner(inputs.shape, initial, mix, options[0])
+        seen = inputs.new_empty(heads, length * batch, width + 2 * read)
+        run("past", 1.0, inputs, *past, seen)
+        mapped = torch.bmm(seen[..., width:], mix)
+        inner = inputs.new_empty(*seen.shape[:2], second.size(1))
+        inner_mask, inner_scale = keep_mask(inner, options[1])
+        run("relu", inner_scale, mapped, *hidden, inner_mask, inner)
+        state = torch.bmm(inner, second)
+        mask, scale = keep_mask(state, options[2])
+        run("cells", scale, mapped, *gates, mask, state, initial, seen)
+        opened = torch.bmm(seen[..., : width + read], gate)
+        outputs = inputs.new_empty(batch, length, heads * width)
+        run("gated", 1.0, opened, *output, seen, outputs)
+        ctx.save_for_backward(
+            initial, mix, second, gate, inner_mask, mask, seen, mapped, state, opened, *norms
+        )
+        ctx.options = inputs.shape, options[0], inner_scale, scale
+        return outputs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        initial, mix, second, gate, inner_mask, mask, seen, mapped, state, opened, *norms = ctx.saved_tensors
+        past, gates, hidden, output = zip(norms[::2], norms[1::2], strict=True)
+        shape, eps, inner_scale, scale = ctx.options
+        run, (heads, width) = _runner(shape, initial, mix, eps), initial.shape
+        of_gate, of_state, of_mapped = (torch.empty_like(each) for each in (opened, state, mapped))
+        of_initial, of_inputs = initial.new_zeros(heads, shape[0], width), mapped.new_empty(shape)
+        of_outputs = of_outputs.contiguous()
+        of_output = run("gated_back", 1.0, opened, *output, seen, of_outputs, of_gate, of_state)
+        of_pair = torch.bmm(of_gate, gate.transpose(1, 2))
+        of_gate = torch.bmm(seen[..., : gate.size(1)].transpose(1, 2), of_gate)
+        of_gate = torch.cat((of_gate[:, width:], of_gate[:, :width]), 1)
+        read = mapped, *gates, mask, state, initial, seen, of_pair
+        of_gates = run("cells_back", scale, *read, of_state, of_mapped, of_initial)
+        inner = torch.bmm(of_state, second.transpose(1, 2))  # its gradient, until the next call
+        of_hidden = run("relu_back", inner_scale, mapped, *hidden, inner_mask, inner, of_mapped)
+        of_second = torch.bmm(inner.transpose(1, 2), of_state)
+        of_seen = torch.bmm(of_mapped, mix.transpose(1, 2))
+        of_mix = torch.bmm(seen[..., width:].transpose(1, 2), of_mapped)
+        of_past = run("past_back", 1.0, seen, *past, of_seen, of_pair, of_inputs)
+        of_norms = (*of_past, *of_gates, *of_hidden, *of_output)
+        return None, of_inputs, of_initial.sum(1), of_mix, of_second, of_gate, *of_norms
+
+
+def _runner(shape: torch.Size, initial: Tensor, mix: Tensor, eps: float) -> Callable[..., tuple[Tensor, ...]]:
+    """Calls a function in C with a scale and its arguments, then gain and bias; gives gradients of these."""
+    library, (heads, width), (_, inputs, span) = _functions(mix.dtype, initial), initial.shape, mix.shape
+    measures = heads, shape[1], shape[0], inputs // 2, width, span, mix.dtype != torch.float32, eps
+
+    def run(name: str, *arguments: Any) -> tuple[Tensor, ...]:
+        gain = arguments[2]
+        sums = gain.numel() if name.endswith("_back") else 0
+        total = _run(getattr(library, name), shape[0], *measures, *arguments, sums=sums)
+        return total.view(heads, 2, *gain.shape[1:]).unbind(1) if sums else ()
+
+    return run
 
 
 def _active(x: Tensor, gain: Tensor, shift: Tensor, options: UnitOptions) -> tuple[Tensor]:
@@ -227,12 +297,14 @@ def _pulled(
     return torch.autograd.grad(results, leaves, into), tuple(each.detach() for each in results)
 
 
+def _functions(kind: torch.dtype, like: Tensor) -> ctypes.CDLL | None:
+    """The functions in C, where they know the formats of products and of what is kept."""
+    known = kind in (torch.float32, torch.bfloat16) and like.dtype == torch.float32
+    return compiled_library(_SOURCE, *_SUMS) if known and like.device.type == "cpu" else None
+
+
 def _library(kind: torch.dtype, cell: Tensor, options: UnitOptions) -> ctypes.CDLL | None:
-    """The functions in C, where they know formats and activation."""
-    known = kind in (torch.float32, torch.bfloat16) and cell.dtype == torch.float32
-    if cell.device.type != "cpu" or not known or options.activation is not functional.glu:
-        return None
-    return compiled_library(_SOURCE, *_SUMS)
+    return _functions(kind, cell) if options.activation is functional.glu else None
 
 
 def _measures(mapped: Tensor, gain: Tensor, options: UnitOptions) -> tuple[float, ...]:

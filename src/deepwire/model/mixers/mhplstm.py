@@ -23,6 +23,7 @@ from deepwire.model.mixers.mixer import Mixer, MixerSection, State
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.dropout import Dropout
 from deepwire.ops.linear_recurrence import linear_recurrence, sum_of_past
+from deepwire.ops.lstm_unit import head_cells
 
 
 class MHPLSTMConfig(MixerSection):
@@ -78,11 +79,6 @@ class MHPLSTMConfig(MixerSection):
                 )
         return self
 
-    @property
-    def has_networks(self) -> bool:
-        """Whether anything in a head has two layers, with a width between them."""
-        return "two_layer" in (self.hidden, self.gates)
-
     def check(self, spec: StackSpec) -> None:
         """Heads that are wide enough, and that divide the hidden state."""
         heads = self.heads or spec.heads
@@ -93,7 +89,7 @@ class MHPLSTMConfig(MixerSection):
                 )
         size = self.hidden_size or spec.feed_forward
         unit = heads * ACTIVATIONS[self.activation][1]
-        if self.has_networks and size % unit:
+        if "two_layer" in (self.hidden, self.gates) and size % unit:
             raise ValueError(
                 f"{spec.side}.mixer.hidden_size: {heads} heads of an mhplstm with {self.activation} need "
                 f"a multiple of {unit}, not {size}"
@@ -129,12 +125,15 @@ class MHPLSTM(Mixer):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """Mix `[B, T, d]`; see the base class."""
         order = backward_order(x, context.padding) if self.directions == 2 else None
-        split = _turn_second_half(self.input(x), order).view(*x.shape[:2], self.heads, self.input_dim)
-        # Heads first makes batched products of the maps, and time next one block of each position.
-        by_head = split.permute(2, 1, 0, 3).contiguous()
-        past = sum_of_past(by_head.transpose(0, 1)).transpose(0, 1)
-        cell = self.cells.initial_cell(by_head).unsqueeze(1)
-        mixed, _ = self._over(by_head, past, cell, context)
+        inputs = _turn_second_half(self.input(x), order)
+        cell = self.cells.initial_cell(x)
+        mixed = self.cells.together(inputs, cell)
+        if mixed is None:
+            split = inputs.view(*x.shape[:2], self.heads, self.input_dim)
+            # Heads first makes batched products of the maps, and time next one block of each position.
+            by_head = split.permute(2, 1, 0, 3).contiguous()
+            past = sum_of_past(by_head.transpose(0, 1)).transpose(0, 1)
+            mixed, _ = self._over(by_head, past, cell.unsqueeze(1), context)
         joined: Tensor = self.output(_turn_second_half(mixed, order))
         return joined
 
@@ -156,7 +155,7 @@ class MHPLSTM(Mixer):
             past = sums.unsqueeze(1)
             forget_gate, update = self.cells.gates(by_head, past, context)
             cells = torch.addcmul(update, forget_gate, cell.unsqueeze(1))
-            mixed = self._gated(by_head, cells, context)
+            mixed = self.cells.gated_output(by_head, cells, context)
         else:
             by_head = by_head.contiguous()
             past = sum_of_past(by_head.transpose(0, 1)).transpose(0, 1) + sums.unsqueeze(1)
@@ -168,10 +167,7 @@ class MHPLSTM(Mixer):
         """Outputs `[B, T, H do]` and cells `[H, T, B, do]` of all positions, from a cell on."""
         forget_gate, update = self.cells.gates(by_head, past, context)
         cells = linear_recurrence(forget_gate.transpose(0, 1), update.transpose(0, 1), cell).transpose(0, 1)
-        return self._gated(by_head, cells, context), cells
-
-    def _gated(self, by_head: Tensor, cells: Tensor, context: Context) -> Tensor:
-        return self.cells.gated_output(by_head, cells, context).permute(2, 1, 0, 3).flatten(2)
+        return self.cells.gated_output(by_head, cells, context), cells
 
 
 class HeadCells(nn.Module):
@@ -189,6 +185,8 @@ class HeadCells(nn.Module):
         super().__init__()
         self.two_layer, self.deep_gates = config.hidden == "two_layer", config.gates == "two_layer"
         self.activation, narrows = ACTIVATIONS[config.activation]
+        usual = config.activation == "relu" and config.norms == "per_head" and not config.bias
+        self.in_one = usual and self.two_layer and not self.deep_gates and not spec.languages
         self.widths = (2 * (inner if self.deep_gates else outputs), inner if self.two_layer else outputs)
         self.shape = (heads, outputs)
 
@@ -219,6 +217,17 @@ class HeadCells(nn.Module):
     def initial_cell(self, like: Tensor) -> Tensor:
         """The cell before the first position, `[H, do]`."""
         return like.new_zeros(self.shape) if self.initial is None else self.initial
+
+    def together(self, inputs: Tensor, cell: Tensor) -> Tensor | None:
+        """Outputs `[B, T, H do]` of `[B, T, H dh]` from a cell on; None: take the parts."""
+        if not self.in_one or torch.compiler.is_compiling():
+            return None
+        norms = self.past_norm, self.gate_norm, self.hidden_norm, self.output_norm
+        maps = self.mix.weight, self.hidden_output.weight, self.output_gate.weight
+        tables = [table for norm in norms for table in (norm.weight, norm.bias)]
+        drops = self.activation_dropout, self.hidden_dropout
+        first, second = (drop.probability if drop.training else 0.0 for drop in drops)
+        return head_cells(inputs, cell.float(), maps, tables, (self.past_norm.eps, first, second))
 
     def gates(self, inputs: Tensor, past: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """Forget gate f and update r = h * i of inputs i_t and sums s_t of the inputs before them."""
@@ -252,11 +261,11 @@ class HeadCells(nn.Module):
         return torch.cat([output(each) for output, each in zip(self.gate_outputs, inner, strict=True)], -1)
 
     def gated_output(self, inputs: Tensor, cell: Tensor, context: Context) -> Tensor:
-        """The cells behind the output gate (Eq. 17 and 18)."""
+        """The cells behind the output gate (Eq. 17 and 18), `[B, T, H do]`."""
         cell = cell.to(inputs.dtype)
         gate = self.output_gate(torch.cat((inputs, cell), -1))
         gated: Tensor = cell * self.output_norm(gate, context).squeeze(-2).sigmoid()
-        return gated
+        return gated.permute(2, 1, 0, 3).flatten(2)
 
 
 def _head_dim(width: int, heads: int) -> int:
@@ -294,11 +303,6 @@ class HeadLinear(nn.Module):
         else:
             mapped = torch.baddbmm(self.bias, rows, self.weight)
         return mapped.view(*x.shape[:-1], mapped.size(-1))
-
-    def extra_repr(self) -> str:
-        """Show the measures when printed."""
-        heads, inputs, outputs = self.weight.shape
-        return f"heads={heads}, inputs={inputs}, outputs={outputs}, bias={self.bias is not None}"
 
 
 class HeadNorm(nn.Module):
