@@ -170,11 +170,9 @@ def test_parameters_of_whole_models(feed_forward: bool, gates: str, expected: st
     assert f"{sum(parameter.numel() for parameter in model.parameters()) / 1e6:.2f}" == expected
 
 
-@pytest.mark.parametrize(("narrow", "tolerance"), [(False, 5e-6), (True, 5e-2)])
+@pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_the_functions_in_c_do_the_same(
-    monkeypatch: pytest.MonkeyPatch, side: Side, narrow: bool, tolerance: float
-) -> None:
+def test_the_functions_in_c_do_the_same(monkeypatch: pytest.MonkeyPatch, side: Side, narrow: bool) -> None:
     """Output and gradients, with two threads and dropout; torch rounds more often to bfloat16."""
     built, x = mixer(side, {}, width=32).float(), torch.randn(2, 5, 32, requires_grad=True)
     built.cells.activation_dropout.probability = built.cells.hidden_dropout.probability = 0.1
@@ -187,7 +185,7 @@ def test_the_functions_in_c_do_the_same(
         found.append((y, *torch.autograd.grad((y * y.detach().cos()).sum(), [x, *built.parameters()])))
         monkeypatch.setattr("deepwire.model.mixers.mhplstm.head_cells", lambda *_: None)
     for one, other in zip(*found, strict=True):
-        assert (one - other).norm() <= tolerance * other.norm()
+        assert (one - other).norm() <= (5e-2 if narrow else 5e-6) * other.norm()
 
 
 def test_a_long_memory_is_as_long_in_bfloat16() -> None:
@@ -199,9 +197,8 @@ def test_a_long_memory_is_as_long_in_bfloat16() -> None:
     by_head = torch.randn(4, 256, 1, 4, dtype=torch.bfloat16)
     keep, _ = cells.gates(by_head, sum_of_past(by_head.transpose(0, 1)).transpose(0, 1), Context())
     kept = keep.double().prod(1)
-    torch.testing.assert_close(
-        kept, torch.full_like(kept, torch.tensor(6.0).double().sigmoid().item() ** 256), rtol=1e-3, atol=0
-    )
+    expected = torch.full_like(kept, torch.tensor(6.0).double().sigmoid().item() ** 256)
+    torch.testing.assert_close(kept, expected, rtol=1e-3, atol=0)
 
 
 def test_begins_within_the_bound_of_its_inputs() -> None:

@@ -22,8 +22,7 @@ def values(kind: torch.dtype, inner: int, second: int | None, gates: int = 3) ->
     """Output and cell below, attention, gates with gain and bias, hidden likewise, and the second map."""
     generator = torch.Generator().manual_seed(1)
     shapes = [(3, 5, DIM)] * 3 + [(gates * DIM, 2 * DIM), (gates, DIM), (gates, DIM)]
-    shapes += [(inner, 2 * DIM), (inner,), (inner,)]
-    shapes += [(DIM, second)] if second else []
+    shapes += [(inner, 2 * DIM), (inner,), (inner,), *([(DIM, second)] if second else [])]
     return [torch.randn(shape, dtype=kind, generator=generator).requires_grad_() for shape in shapes]
 
 
@@ -40,9 +39,8 @@ def unit(options: UnitOptions, *given: Tensor) -> tuple[Tensor, Tensor]:
 )
 def test_gradients(activation: str, inner: int, second: int | None, gates: int, joint: bool) -> None:
     options = UnitOptions(getattr(functional, activation), 1e-6, joint, 0.0, 0.0)
-    assert torch.autograd.gradcheck(
-        lambda *given: unit(options, *given), values(torch.float64, inner, second, gates)
-    )
+    given = values(torch.float64, inner, second, gates)
+    assert torch.autograd.gradcheck(lambda *each: unit(options, *each), given)
 
 
 @pytest.mark.parametrize("joint", [False, True])
