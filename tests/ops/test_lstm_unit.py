@@ -21,7 +21,7 @@ DIM = 8
 def values(kind: torch.dtype, inner: int, second: int | None, gates: int = 3) -> list[Tensor]:
     """Output and cell below, attention, gates with gain and bias, hidden likewise, and the second map."""
     generator = torch.Generator().manual_seed(1)
-    shapes = [(3, 5, DIM)] * 3 + [(gates * DIM, 2 * DIM), (gates, DIM), (gates, DIM)]
+    shapes: list[tuple[int, ...]] = [*[(3, 5, DIM)] * 3, (gates * DIM, 2 * DIM), *[(gates, DIM)] * 2]
     shapes += [(inner, 2 * DIM), (inner,), (inner,), *([(DIM, second)] if second else [])]
     return [torch.randn(shape, dtype=kind, generator=generator).requires_grad_() for shape in shapes]
 
