@@ -114,7 +114,7 @@ MOST_LINES_OF_ROOMS = {
     "serve": 6_400,
     "lab": 7_130,
 }
-MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 70_900, 331, 44_450
+MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 70_950, 331, 44_500
 
 
 def lines_of(paths: Iterable[Path]) -> int:

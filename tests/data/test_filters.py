@@ -12,10 +12,10 @@ from deepwire.data.filters import (
     REASONS,
     Digests,
     DigestSet,
-    digests_of,
     pair_reasons,
 )
 from deepwire.data.text.corpus import Lines
+from deepwire.data.text.pairs import Texts
 
 
 def reason(source: str, target: str, **filters: object) -> str | None:
@@ -75,7 +75,7 @@ SIZES = st.lists(st.integers(1, 200), min_size=1, max_size=20)
 
 
 def digests(numbers: Iterable[int], mark: str = "") -> Digests:
-    return digests_of(f"{mark}{number}".encode() for number in numbers)
+    return Texts.of_strings([f"{mark}{number}" for number in numbers]).hashes()
 
 
 @settings(max_examples=30, deadline=None)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from real_text import lines
 
+from deepwire.data.subwords import sentencepiece
 from deepwire.data.subwords.sentencepiece import lookalikes
-from deepwire.data.text.pairs import Pair
+from deepwire.data.text.pairs import Pair, Texts
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies, Vocabulary
 from deepwire.data.vocabulary_config import VocabularyConfig
 from deepwire.errors import DataError, ModelError
@@ -79,7 +80,7 @@ def test_half_a_surrogate_pair_becomes_a_replacement_character(model: Vocabulari
 
 
 def same_pieces(vocabulary: Vocabulary, texts: list[str], alone: list[list[int]]) -> bool:
-    pieces, lengths = vocabulary.segment(texts)
+    pieces, lengths = vocabulary.segment(Texts.of_strings(texts))
     return pieces.tolist() == [piece for ids in alone for piece in ids] and lengths.tolist() == list(
         map(len, alone)
     )
@@ -90,7 +91,7 @@ _NORMAL: list[Vocabulary] = []
 
 
 @settings(max_examples=60)
-@given(st.lists(st.text(st.sampled_from(ODD) | st.characters())))
+@given(st.lists(st.text(st.sampled_from(ODD) | st.characters(codec="utf-8", exclude_characters="\n"))))
 def test_words_cut_once_are_cut_as_in_their_text(texts: list[str]) -> None:
     if not _NORMAL:
         for normalization in ("identity", "nmt_nfkc", "nfkc_cf"):
@@ -98,6 +99,14 @@ def test_words_cut_once_are_cut_as_in_their_text(texts: list[str]) -> None:
             _NORMAL.append(learn({"type": "bpe", "size": 300, **settings}, pairs(300)).source)
     for vocabulary in _NORMAL:
         assert same_pieces(vocabulary, texts, vocabulary.encode_lines(texts))
+
+
+def test_words_are_cut_the_same_when_many_were_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentencepiece, "_MAX_WORDS", 300)
+    vocabulary, text = learn({"type": "bpe", "size": 600}).source, lines("de", 2000)
+    for start in range(0, 2000, 20):
+        part = ["", *text[start : start + 20], *text[:5], "wort" * 300]
+        assert same_pieces(vocabulary, part, vocabulary.encode_lines(part))
 
 
 def test_decode_stops_at_eos_and_skips_pad_and_bos(model: Vocabularies) -> None:
@@ -121,7 +130,7 @@ def test_unlearned_characters_are_read_as_those_they_look_like(kind: str, bytes_
     }.items():
         assert vocabulary.encode(odd) == vocabulary.encode(usual), odd
         assert vocabulary.encode_lines([odd]) == vocabulary.encode_lines([usual])
-        assert vocabulary.segment([odd]).pieces.tolist() == vocabulary.encode(usual)
+        assert vocabulary.segment(Texts.of_strings([odd])).pieces.tolist() == vocabulary.encode(usual)
         assert vocabulary.sample(odd, 3, 0.3) == vocabulary.sample(usual, 3, 0.3)
 
 

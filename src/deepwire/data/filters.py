@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, compress
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,11 +57,6 @@ class DigestSet:
         return new
 
 
-def digests_of(texts: Iterable[bytes]) -> Digests:
-    """`[texts]`: 64 bits of BLAKE2b of each."""
-    return np.frombuffer(b"".join([hashlib.blake2b(text, digest_size=8).digest() for text in texts]), "<u8")
-
-
 REASONS = {
     "one_side_empty": "one side is empty or only spaces, the other is not",
     "both_empty": "both sides are empty or only spaces",
@@ -108,8 +102,9 @@ def pair_reasons(lines: Lines, filters: FilterConfig) -> Reasons:
         "too_short": shorter < filters.min_characters,
     }
     reasons = np.select(list(drops.values()), [REASON_IDS[name] for name in drops], 0).astype(np.uint8)
-    # Wide letters change the ratio by a factor of 3 at most, so most pairs need no exact count.
-    suspects = (reasons == 0) & (longer * _LETTERS_PER_WIDE > shorter * filters.max_ratio)
+    # Letters are at least as many as characters and at most as many as bytes: most pairs need no exact count.
+    sizes = np.stack([side.sizes for side in lines.texts])
+    suspects = (reasons == 0) & (sizes > lengths[::-1] * filters.max_ratio).any(axis=0)
     for place in np.flatnonzero(suspects).tolist():
         fewer, more = sorted((_letters(sides[0][place]), _letters(sides[1][place])))
         if more > RATIO_FREE_CHARACTERS and more > fewer * filters.max_ratio:
@@ -224,35 +219,29 @@ class _BlockFilter:
         else:
             reasons = pair_reasons(lines, self.filters)
         kept = reasons == 0
-        pairs = _block_of(lines, kept, block.corpus)
-        # An empty source ends a document, also in translation, where there is no target to look at.
-        blank = np.fromiter(map(is_blank, lines.sources), np.bool_, len(reasons))
-        context_only = ~kept & ~np.isin(reasons, _NOT_CONTEXT) & ~blank
+        pairs = lines.take(kept, block.corpus)
+        context_only = None
+        if self.documents:
+            # An empty source ends a document, also in translation, where there is no target to look at.
+            blank = np.fromiter(map(is_blank, lines.sources), np.bool_, len(reasons))
+            is_context = ~kept & ~np.isin(reasons, _NOT_CONTEXT) & ~blank
+            context_only = lines.take(is_context, block.corpus)
         return FilteredBlock(
             np.arange(lines.first, lines.first + len(reasons)),
             reasons,
             pairs,
-            _pair_digests(pairs.source.lines(), pairs.target.lines()) if self.digests else digests_of([]),
+            _pair_digests(pairs.source, pairs.target) if self.digests else np.zeros(0, np.uint64),
             notes,
-            _block_of(lines, context_only, block.corpus) if self.documents else None,
+            context_only,
             _line_digests(lines) if self.documents and self.digests else None,
         )
 
 
-def _pair_digests(sources: Iterable[bytes], targets: Iterable[bytes]) -> Digests:
-    return digests_of(source + b"\n" + target for source, target in zip(sources, targets, strict=True))
+def _pair_digests(source: Texts, target: Texts) -> Digests:
+    return source.hashes() * _MULTIPLIER + target.hashes()
 
 
 def _line_digests(lines: Lines) -> Digests:
-    sides = ([text.strip().encode() for text in side] for side in (lines.sources, lines.targets))
-    sources, targets = sides
-    empty = [not (source or target) for source, target in zip(sources, targets, strict=True)]
-    return np.where(empty, np.uint64(0), _pair_digests(sources, targets))
-
-
-def _block_of(lines: Lines, chosen: NDArray[np.bool_], corpus: int) -> PairBlock:
-    sources, targets = (
-        Texts.of([text.encode() for text in compress(side, chosen.tolist())])
-        for side in (lines.sources, lines.targets)
-    )
-    return PairBlock(corpus, lines.first + np.flatnonzero(chosen), sources, targets)
+    sides = [Texts.of_strings([text.strip() for text in side]) for side in (lines.sources, lines.targets)]
+    empty = (sides[0].sizes == 0) & (sides[1].sizes == 0)
+    return np.where(empty, np.uint64(0), _pair_digests(*sides))

@@ -18,6 +18,7 @@ from pydantic import BaseModel, NonNegativeInt, ValidationError
 
 from deepwire.data.batches.epoch_order import Part
 from deepwire.data.subwords.base import id_dtype
+from deepwire.data.text.pairs import Texts
 from deepwire.errors import DataError
 from deepwire.io.regular_files import open_regular, read_regular
 
@@ -61,9 +62,8 @@ class TokenBlock(NamedTuple):
     @classmethod
     def of(cls, ids: Sequence[Sequence[int]], texts: Sequence[str]) -> TokenBlock:
         """A block of segmented lines and the lines."""
-        sentences, lines = Sentences.of(ids), [text.encode() for text in texts]
-        sizes = np.fromiter(map(len, lines), np.int64, len(lines))
-        return cls(sentences.tokens, sentences.lengths, b"".join(lines), sizes)
+        sentences = Sentences.of(ids)
+        return cls(sentences.tokens, sentences.lengths, *Texts.of_strings(texts))
 
 
 class _SideHeader(BaseModel):

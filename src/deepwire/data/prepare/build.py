@@ -158,8 +158,8 @@ class _Segmenter:
 
     def __call__(self, chunk: Chunk) -> Segmented:
         pairs = read_chunk(self._path, chunk)
-        source = self._vocabularies.source.segment(pairs.source.strings())
-        target = self._vocabularies.target.segment(pairs.target.strings())
+        source = self._vocabularies.source.segment(pairs.source)
+        target = self._vocabularies.target.segment(pairs.target)
         kept = np.ones(len(pairs), np.bool_)
         if self._most is not None:
             kept = np.maximum(source.lengths, target.lengths) <= self._most

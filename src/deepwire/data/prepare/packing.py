@@ -132,8 +132,7 @@ class Packing:
         self._stream, self._lines = self._stream[taken:], self._lines[done:]
         self._ends, self._numbers = self._ends[done:] - taken, self._numbers[done:]
         lengths: Integers = np.full(count, size + 1, np.int64)
-        sizes = np.fromiter(map(len, texts), np.int64, count)
-        return Packed(TokenBlock(tokens, lengths, b"".join(texts), sizes), numbers)
+        return Packed(TokenBlock(tokens, lengths, *Texts.of(texts)), numbers)
 
 
 class BlockRows:

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.text.pairs import Pair
+from deepwire.data.text.pairs import Pair, Texts
 from deepwire.errors import UsageError
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
@@ -58,9 +58,9 @@ class Vocabulary(ABC):
         """`encode` of each text; faster for many."""
         return [self.encode(text) for text in texts]
 
-    def segment(self, texts: Sequence[str]) -> Segmentation:
+    def segment(self, texts: Texts) -> Segmentation:
         """`encode` of each text, as arrays."""
-        return Segmentation.of(self.encode_lines(texts), self.size)
+        return Segmentation.of(self.encode_lines(texts.strings()), self.size)
 
     def tag_of(self, text: str) -> str:  # noqa: ARG002 - others have tags
         """The language tag in front of a text, with the spaces behind it; empty where there is none."""

@@ -24,7 +24,7 @@ import sentencepiece
 from deepwire.data.subwords.base import BOS, EOS, PAD, SPECIAL_PIECES, UNK, Segmentation, Vocabulary
 from deepwire.data.subwords.sampling import LONGEST_KEPT, NEVER, DropoutMerges, Lattice
 from deepwire.data.subwords.words import UNKNOWN, Dictionary
-from deepwire.data.text.pairs import Pair, Reservoir, Texts, without_surrogates
+from deepwire.data.text.pairs import Pair, Reservoir, Texts, hashes, without_surrogates
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
 from deepwire.errors import DataError, ModelError
 
@@ -41,7 +41,7 @@ _WORD = re.compile(f"{SPACE}[^{SPACE}]*|[^{SPACE}]+")
 _UNKNOWN_PENALTY = 10.0
 """SentencePiece's own: an unknown character is that much less likely than the rarest piece."""
 _MAX_CACHED = 1 << 16
-_MAX_WORDS = 1 << 18
+_MAX_WORDS = 1 << 19
 
 
 def read_processor(model: bytes, where: str) -> sentencepiece.SentencePieceProcessor:
@@ -160,27 +160,38 @@ class SentencePieceVocabulary(Vocabulary):
 class BpeVocabulary(SentencePieceVocabulary):
     """Byte-pair encoding; sampling is BPE-dropout (Provilkov et al. 2020)."""
 
-    def segment(self, texts: Sequence[str]) -> Segmentation:
+    def segment(self, texts: Texts) -> Segmentation:
         """`encode` of each text, as arrays; each word is cut once, as merges never reach over a space."""
         if not self._cuts_at_spaces:
             return super().segment(texts)
-        lines, known = [text.split(" ") for text in texts], self._known
+        spaces = np.flatnonzero(np.frombuffer(texts.data, np.uint8) == ord(" "))
+        ends, known = np.cumsum(texts.sizes, dtype=np.int64), self._known
+        # Every space and every end of a text ends a word, perhaps an empty one.
+        starts = np.sort(np.concatenate([ends - texts.sizes, spaces + 1]), kind="stable")
+        stops = np.sort(np.concatenate([ends, spaces]), kind="stable")
         if len(known) > _MAX_WORDS:
             known.clear()
-        new = list(set[str]().union(*lines).difference(known))
-        cut = super().segment(new)
+        parts = hashes(texts.data, starts, stops - starts)
+        keys, firsts, which = np.unique(parts, return_index=True, return_inverse=True)
+        spans = zip(keys.tolist(), starts[firsts].tolist(), stops[firsts].tolist(), strict=True)
+        new = {key: texts.data[start:stop].decode() for key, start, stop in spans if key not in known}
+        cut = super().segment(Texts.of_strings(list(new.values())))
         sizes = (cut.lengths * cut.pieces.itemsize).astype(np.int32)
         known.update(zip(new, Texts(cut.pieces.tobytes(), sizes).lines(), strict=True))
-        rows = [b"".join(map(known.__getitem__, words)) for words in lines]
-        for word in new:
+        rows = Texts.of([known[key] for key in keys.tolist()])
+        for key, word in new.items():
             if len(word) > LONGEST_KEPT:
-                del known[word]
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows)) // cut.pieces.itemsize
-        return Segmentation(np.frombuffer(b"".join(rows), cut.pieces.dtype), lengths)
+                del known[key]
+        counts = rows.sizes.astype(np.int64) // cut.pieces.itemsize
+        chosen, before = counts[which], (np.cumsum(counts) - counts)[which]
+        places = np.arange(chosen.sum()) + np.repeat(before - np.cumsum(chosen) + chosen, chosen)
+        first_words = np.searchsorted(spaces, ends - texts.sizes) + np.arange(len(ends))
+        pieces = np.frombuffer(rows.data, cut.pieces.dtype)[places]
+        return Segmentation(pieces, np.add.reduceat(chosen, first_words))
 
     @cached_property
-    def _known(self) -> dict[str, bytes]:
-        """The ids of words that came before."""
+    def _known(self) -> dict[int, bytes]:
+        """The ids of words that came before, by their hashes."""
         return {}
 
     @cached_property

@@ -35,7 +35,7 @@ from deepwire.data.text.files import (
     read_bytes,
     read_raw,
 )
-from deepwire.data.text.pairs import Pair, is_blank, joined, without_surrogates
+from deepwire.data.text.pairs import Pair, PairBlock, Texts, is_blank, joined, without_surrogates
 from deepwire.errors import DataError
 from deepwire.io.json_lines import unique_keys
 
@@ -324,6 +324,16 @@ class Lines:
     def lengths(self) -> NDArray[np.int32]:
         """`[2, pairs]`: characters of the source and the target sides."""
         return np.array([list(map(len, side)) for side in (self.sources, self.targets)], np.int32)
+
+    def take(self, chosen: NDArray[np.bool_], corpus: int) -> PairBlock:
+        """Some of the pairs, as those of a corpus."""
+        source, target = (side.take(chosen) for side in self.texts)
+        return PairBlock(corpus, self.first + np.flatnonzero(chosen), source, target)
+
+    @cached_property
+    def texts(self) -> tuple[Texts, Texts]:
+        """Both sides in UTF-8."""
+        return Texts.of_strings(self.sources), Texts.of_strings(self.targets)
 
 
 class Reader:

@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -44,6 +43,13 @@ class Texts(NamedTuple):
         """These lines, joined."""
         return cls(b"".join(lines), np.fromiter(map(len, lines), np.int32, len(lines)))
 
+    @classmethod
+    def of_strings(cls, lines: Sequence[str]) -> Self:
+        """These lines, joined; faster than encoding each."""
+        data = "\n".join([*lines, ""]).encode()
+        ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+        return cls(data.replace(b"\n", b""), (np.diff(ends, prepend=-1) - 1).astype(np.int32))
+
     def lines(self) -> list[bytes]:
         """Each line."""
         ends = np.cumsum(self.sizes, dtype=np.int64).tolist()
@@ -56,7 +62,35 @@ class Texts(NamedTuple):
 
     def take(self, chosen: NDArray[np.bool_]) -> Texts:
         """Some of the lines."""
-        return self if chosen.all() else Texts.of(list(compress(self.lines(), chosen.tolist())))
+        if chosen.all():
+            return self
+        letters = np.frombuffer(self.data, np.uint8)[np.repeat(chosen, self.sizes)]
+        return Texts(letters.tobytes(), self.sizes[chosen])
+
+    def hashes(self) -> NDArray[np.uint64]:
+        """`[lines]`: `hashes` of the lines."""
+        return hashes(self.data, np.cumsum(self.sizes, dtype=np.int64) - self.sizes, self.sizes)
+
+
+def hashes(data: bytes, starts: NDArray[np.int64], sizes: NDArray[np.integer]) -> NDArray[np.uint64]:
+    """64 bits for each of some parts of UTF-8 text, the same in every process; no two alike but by chance."""
+    # Each part is read as integers of eight bytes; hashes of these and their numbers are summed.
+    counts = sizes // 8 + 1
+    ends = np.cumsum(counts)
+    numbers = np.arange(counts.sum()) - np.repeat(ends - counts, counts)
+    read: NDArray[np.uint64] = np.ndarray((len(data) + 1,), "<u8", data + bytes(8), strides=(1,))
+    read = read[np.repeat(starts, counts) + 8 * numbers]
+    read[ends - 1] &= (np.uint64(1) << (sizes % 8 * 8).astype(np.uint64)) - np.uint64(1)
+    read ^= numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    sums: NDArray[np.uint64] = np.add.reduceat(_mixed(read), ends - counts)
+    return _mixed(sums ^ sizes.astype(np.uint64))
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The last step of MurmurHash3 (Appleby 2011): each bit of a value changes about half of the others."""
+    for multiplier in np.array([0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53], np.uint64):
+        values = (values ^ values >> np.uint64(33)) * multiplier
+    return values ^ values >> np.uint64(33)
 
 
 @dataclass(frozen=True)
