@@ -33,7 +33,7 @@ MODELS: Mapping[str, Mapping[str, object]] = {
     "relative": {"decoder": {"mixer": {"type": "self_attention", "relative": 3}}},
     "average attention": {"decoder": {"mixer": "average_attention"}},
     "merged attention": {"decoder": {"mixer": "merged_attention"}},
-    "mhplstm": {"decoder": {"mixer": "mhplstm"}},
+    "mhplstm": {side: {"mixer": "mhplstm"} for side in ("encoder", "decoder")},
     "atr": {"decoder": {"mixer": "atr"}},
     "gru": {"decoder": {"mixer": "gru"}},
     "ln_lstm": {"decoder": {"mixer": "ln_lstm"}},

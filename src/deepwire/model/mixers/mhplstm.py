@@ -220,7 +220,8 @@ class HeadCells(nn.Module):
 
     def together(self, inputs: Tensor, cell: Tensor) -> Tensor | None:
         """Outputs `[B, T, H do]` of `[B, T, H dh]` from a cell on; None: take the parts."""
-        if not self.in_one or torch.compiler.is_compiling():
+        # A tape of the encoder (`deepwire.ops.cpu_tape`) sees no functions in C.
+        if not self.in_one or not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return None
         norms = self.past_norm, self.gate_norm, self.hidden_norm, self.output_norm
         maps = self.mix.weight, self.hidden_output.weight, self.output_gate.weight
@@ -244,9 +245,8 @@ class HeadCells(nn.Module):
         # Each gate alone, so that its positions lie together in memory. What a cell keeps is multiplied over
         # many positions, and bfloat16 has no number between 0.996 and 1: so in float32 at least.
         input_gate = normal[..., 0, :].sigmoid()  # Eq. 11
-        forget_gate = (
-            normal[..., 1, :].to(torch.promote_types(normal.dtype, torch.float32)).sigmoid()
-        )  # Eq. 12
+        wide = torch.promote_types(normal.dtype, torch.float32)
+        forget_gate = normal[..., 1, :].to(wide).sigmoid()  # Eq. 12
         hidden = self.activation_dropout(hidden)
         if self.two_layer:  # Eq. 14
             hidden = self.hidden_dropout(self.hidden_output(hidden))
