@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -81,9 +82,8 @@ def test_half_a_surrogate_pair_becomes_a_replacement_character(model: Vocabulari
 
 def same_pieces(vocabulary: Vocabulary, texts: list[str], alone: list[list[int]]) -> bool:
     pieces, lengths = vocabulary.segment(Texts.of_strings(texts))
-    return pieces.tolist() == [piece for ids in alone for piece in ids] and lengths.tolist() == list(
-        map(len, alone)
-    )
+    same = pieces.tolist() == [piece for ids in alone for piece in ids]
+    return same and lengths.tolist() == list(map(len, alone))
 
 
 ODD = "  ab\u00a0\u3000\t¨\u0301ﬁＡ▁\U000f25810日🙂\u200b"
@@ -107,6 +107,12 @@ def test_words_are_cut_the_same_when_many_were_forgotten(monkeypatch: pytest.Mon
     for start in range(0, 2000, 20):
         part = ["", *text[start : start + 20], *text[:5], "wort" * 300]
         assert same_pieces(vocabulary, part, vocabulary.encode_lines(part))
+
+
+def test_words_that_are_made_to_have_equal_hashes_are_told_apart(model: Vocabularies) -> None:
+    twins = ["the", "x0001118M:|31&tQ"]  # by undoing the steps of the hash
+    assert len(np.unique(Texts.of_strings(twins).hashes())) == 1
+    assert same_pieces(model.source, twins, model.source.encode_lines(twins))
 
 
 def test_decode_stops_at_eos_and_skips_pad_and_bos(model: Vocabularies) -> None:

@@ -30,8 +30,6 @@ def test_hashes_tell_lines_apart_wherever_they_stand(lines: list[str], others: l
 
 
 def test_hashes_tell_alike_lines_apart() -> None:
-    lines = [
-        f"{start:08d}{middle}{end:08d}" for start in range(60) for middle in ("", "x") for end in range(60)
-    ]
+    lines = [f"{one:08d}{gap}{two:08d}" for one in range(60) for gap in ("", "x") for two in range(60)]
     lines += ["a" * size for size in range(300)] + ["ab" * size + "ba" for size in range(300)]
     assert len(np.unique(Texts.of_strings(lines).hashes())) == len(set(lines))

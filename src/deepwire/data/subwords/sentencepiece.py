@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import random
 import re
+import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
@@ -42,6 +43,7 @@ _UNKNOWN_PENALTY = 10.0
 """SentencePiece's own: an unknown character is that much less likely than the rarest piece."""
 _MAX_CACHED = 1 << 16
 _MAX_WORDS = 1 << 19
+_KEY = secrets.randbits(64)  # nobody can make a word that is taken for another
 
 
 def read_processor(model: bytes, where: str) -> sentencepiece.SentencePieceProcessor:
@@ -171,7 +173,7 @@ class BpeVocabulary(SentencePieceVocabulary):
         stops = np.sort(np.concatenate([ends, spaces]), kind="stable")
         if len(known) > _MAX_WORDS:
             known.clear()
-        parts = hashes(texts.data, starts, stops - starts)
+        parts = hashes(texts.data, starts, stops - starts, _KEY)
         keys, firsts, which = np.unique(parts, return_index=True, return_inverse=True)
         spans = zip(keys.tolist(), starts[firsts].tolist(), stops[firsts].tolist(), strict=True)
         new = {key: texts.data[start:stop].decode() for key, start, stop in spans if key not in known}

@@ -45,7 +45,7 @@ class Texts(NamedTuple):
 
     @classmethod
     def of_strings(cls, lines: Sequence[str]) -> Self:
-        """These lines, joined; faster than encoding each."""
+        """These lines, which hold no `\\n`, joined; faster than encoding each."""
         data = "\n".join([*lines, ""]).encode()
         ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
         return cls(data.replace(b"\n", b""), (np.diff(ends, prepend=-1) - 1).astype(np.int32))
@@ -72,8 +72,10 @@ class Texts(NamedTuple):
         return hashes(self.data, np.cumsum(self.sizes, dtype=np.int64) - self.sizes, self.sizes)
 
 
-def hashes(data: bytes, starts: NDArray[np.int64], sizes: NDArray[np.integer]) -> NDArray[np.uint64]:
-    """64 bits for each of some parts of UTF-8 text, the same in every process; no two alike but by chance."""
+def hashes(
+    data: bytes, starts: NDArray[np.int64], sizes: NDArray[np.integer], key: int = 0
+) -> NDArray[np.uint64]:
+    """64 bits for each of some parts of UTF-8 text; only chance, or who knows the key, makes two alike."""
     # Each part is read as integers of eight bytes; hashes of these and their numbers are summed.
     counts = sizes // 8 + 1
     ends = np.cumsum(counts)
@@ -81,7 +83,7 @@ def hashes(data: bytes, starts: NDArray[np.int64], sizes: NDArray[np.integer]) -
     read: NDArray[np.uint64] = np.ndarray((len(data) + 1,), "<u8", data + bytes(8), strides=(1,))
     read = read[np.repeat(starts, counts) + 8 * numbers]
     read[ends - 1] &= (np.uint64(1) << (sizes % 8 * 8).astype(np.uint64)) - np.uint64(1)
-    read ^= numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    read ^= (numbers.astype(np.uint64) + np.uint64(key)) * np.uint64(0x9E3779B97F4A7C15)
     sums: NDArray[np.uint64] = np.add.reduceat(_mixed(read), ends - counts)
     return _mixed(sums ^ sizes.astype(np.uint64))
 
