@@ -29,7 +29,7 @@ SETTINGS = {
     "heads": 2,
     "feed_forward": 32,
     "encoder": {"layers": 1, "mixer": "gru"},  # a loop over positions
-    "decoder": {"layers": 1, "aggregation": "dlcl"},
+    "decoder": {"layers": 1, "aggregation": "dlcl", "mixer": "mhplstm"},  # begins with a parameter
 }
 
 

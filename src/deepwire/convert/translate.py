@@ -194,7 +194,7 @@ def _torch(path: Path, threads: int) -> Run:
 
     if threads:
         torch.set_num_threads(threads)
-    program = torch.export.load(path).module()
+    program = torch.export.load(path).module().requires_grad_(False)  # it may give a parameter itself
 
     def run(tensors: Tensors) -> list[Array]:
         with torch.no_grad():
