@@ -59,7 +59,8 @@ def sum_of_past(x: Tensor) -> Tensor:
         `[T, ...]`; in float32, and summed in it, where x is narrower.
     """
     before = torch.cat((torch.zeros_like(x[:1]), x))
-    return before.cumsum(0, dtype=torch.promote_types(x.dtype, torch.float32))[:-1]
+    # The gradient of `cumsum(dtype=...)` is summed in the type of x.
+    return before.to(torch.promote_types(x.dtype, torch.float32)).cumsum(0)[:-1]
 
 
 class _Context(FunctionCtx):
