@@ -105,7 +105,7 @@ def test_a_model_trains_with_them_as_with_the_loops(
 
     monkeypatch.setattr(loops, "_kernels", kernels_of)
     torch.testing.assert_close(gradients(), expected)
-    assert asked == [DEVICE] * 4
+    assert asked == [DEVICE] * 8  # two layers, each a sum and a recurrence, there and back
 
 
 @pytest.mark.parametrize("capability", [80, 90])

@@ -59,8 +59,8 @@ def sum_of_past(x: Tensor) -> Tensor:
         `[T, ...]`; in float32, and summed in it, where x is narrower.
     """
     x = x.to(torch.promote_types(x.dtype, torch.float32))
-    # `cumsum` over such an axis takes a CPU up to three times as long.
-    sums = x.cumsum(0) if is_exporting() else linear_recurrence(torch.ones_like(x), x, torch.zeros_like(x[0]))
+    # `cumsum` over such an axis takes a CPU several times as long.
+    sums = x.cumsum(0) if is_exporting() else linear_recurrence(x.new_ones(()).expand_as(x), x, x.new_zeros(()))
     return torch.cat((torch.zeros_like(x[:1]), sums[:-1]))
 
 
