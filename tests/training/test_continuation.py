@@ -21,7 +21,7 @@ NOISE = {"source": {"cutoff": 0.1, "unknown": 0.1, "replace": 0.1}, "target": 0.
 
 def both(**settings: object) -> dict[str, Any]:
     """A model whose sides have the same settings, and three layers."""
-    return {side: {"layers": 3, **settings} for side in ("encoder", "decoder")}
+    return {side: {"layers": 3} | settings for side in ("encoder", "decoder")}
 
 
 FEATURES: dict[str, dict[str, Any]] = {
@@ -43,7 +43,8 @@ FEATURES: dict[str, dict[str, Any]] = {
         "model": both(connection="pre_norm"),
         "layer_drop": {"encoder": 0.4, "decoder": 0.4, "depth": "linear", "rescale": True},
     },
-    "compiled": {
+    "compiled": {"model": both(layers=1), "compile": True, "activation_checkpointing": True},
+    "compiled and left out": {
         "model": both(connection="post_norm"),
         "compile": True,
         "layer_drop": 0.3,
@@ -54,7 +55,15 @@ FEATURES: dict[str, dict[str, Any]] = {
     "BranchNorm": {"model": both(connection={"type": "branch_norm", "updates": 9})},
     "CompleteP": {"model": {"parametrization": {"base": {"d_model": 8, "heads": 2, "encoder_layers": 1}}}},
 }
-SLOW = {"ema beside", "rate factors", "LayerDrop", "stochastic depth", "Admin", "CompleteP"}
+SLOW = {
+    "ema beside",
+    "rate factors",
+    "LayerDrop",
+    "stochastic depth",
+    "compiled and left out",
+    "Admin",
+    "CompleteP",
+}
 
 
 @pytest.mark.parametrize(
