@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from deepwire.data.vocabulary import EOS, UNK
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.search import Batch, BeamSearch, Constraints, chunked_top_k, generate, run_search
+from deepwire.decoding.search import Batch, BeamSearch, Constraints, generate, run_search, top_k
 from deepwire.errors import ModelError
 
 
@@ -210,7 +210,7 @@ def test_a_continuation_that_is_nan_comes_first(columns):
     """One damaged row of an embedding makes NaN of one hypothesis alone."""
     values = torch.randn(2, columns).log_softmax(1)
     values[1, 9] = torch.nan
-    best, index = chunked_top_k(values, 3)
+    best, index = top_k(values, 3)
     assert best[1, 0].isnan()
     assert index[1, 0] == 9
     search = BeamSearch(config(beam=2), Constraints(config(beam=2), Batch(torch.ones(1, 1).long(), [5])))
@@ -225,7 +225,7 @@ def test_the_continuations_of_a_sentence_are_ranked_together(columns, compiled, 
     if not compiled:
         monkeypatch.setattr("deepwire.decoding.search.library", lambda: None)
     values, sums = torch.randn(6, columns), torch.randn(2, 6)[:, :3]
-    best, index = chunked_top_k(values, 5, sums)
+    best, index = top_k(values, 5, sums)
     whole = (values.view(2, 3, columns) + sums.unsqueeze(2)).flatten(1)
     assert torch.equal(best, whole.topk(5, dim=1).values)
     assert torch.equal(whole.gather(1, index), best)
@@ -236,7 +236,7 @@ def test_the_continuations_of_a_sentence_are_ranked_together(columns, compiled, 
 def test_chunks_give_the_same_as_topk(rows, columns, k, seed):
     values = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
     k = min(k, columns)
-    best, index = chunked_top_k(values, k)
+    best, index = top_k(values, k)
     assert torch.equal(best, values.topk(k, dim=1).values)
     assert torch.equal(values.gather(1, index), best)
     assert all(len(set(row)) == k for row in index.tolist())

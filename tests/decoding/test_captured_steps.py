@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves
 
+from deepwire.data.vocabulary import EOS
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.search import Batch, generate
 from deepwire.model import captured_steps
@@ -22,6 +23,7 @@ from deepwire.model.build import build_model
 from deepwire.model.captured_steps import CapturedModel, CudaGraphCapture, capturing
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
+from deepwire.ops import cpu_tape
 from deepwire.ops.cpu_tape import library
 
 SIZE = 40
@@ -137,8 +139,49 @@ SEARCHES: Mapping[str, Mapping[str, object]] = {
     "greedy": {"beam": 1},
     "sampling": {"sampling": {"top_k": 5}, "n_best": 3},
 }
+SEARCHED_IN_C = ("self-attention", "atr", "depth-wise LSTM", "DLCL", "hierarchical", "learned positions")
 # A beam reorders states as well; other searches of most models can wait for the night.
 PLAIN = ("self-attention", "depth-wise LSTM", "decoder only")
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """How many steps each call of the search in C took before the one that it gave back."""
+    counts, search = [], cpu_tape.Replay.search
+
+    def counted(*given):
+        counts.append(search(*given))
+        return counts[-1]
+
+    monkeypatch.setattr(cpu_tape.Replay, "search", counted)
+    return counts
+
+
+@pytest.mark.skipif(library() is None, reason="needs a C compiler")
+@pytest.mark.parametrize(
+    ("settings", "batch"),
+    [
+        ({"beam": 3, "stop": "first", "length_penalty": 1}, {}),
+        ({"beam": 4, "n_best": 4, "stop": "optimal"}, {}),
+        ({"beam": 2, "min_length": 4}, {}),
+        ({"beam": 4, "unknown_penalty": 0.0}, {}),
+        ({"beam": 4, "no_repeat_ngram": 1}, {}),
+        ({"beam": 4}, {"pieces": 20}),
+        ({"beam": 4}, {"prefixes": [[5], [], [9, 9, 3]]}),
+    ],
+)
+def test_a_search_in_c_heeds_all_settings(toys, taken, settings, batch):
+    model = small_model({"decoder": {"connection": "depth_lstm"}})
+    with torch.no_grad():
+        model.head.bias[EOS] -= 1
+    captured = capturing(model, torch.device("cpu"), False)
+    for seed in (1, 1, 1, 2, 2):
+        sources = toys.random_sources(3, SIZE, seed=seed)
+        inputs = Batch(toys.padded(sources), [30, 12, 11], **batch)
+        config = DecodingConfig.model_validate(settings)
+        plain, found = (generate(each, inputs, config) for each in (model, captured))
+        assert [[one.ids for one in each] for each in found] == [[one.ids for one in each] for each in plain]
+    assert sum(taken) > 5 or {"no_repeat_ngram", "unknown_penalty"} & settings.keys()
 
 
 @pytest.mark.parametrize(
@@ -154,7 +197,7 @@ PLAIN = ("self-attention", "depth-wise LSTM", "decoder only")
         for name in MODELS
     ],
 )
-def test_captured_steps_give_the_same_translations(toys, name, settings):
+def test_captured_steps_give_the_same_translations(toys, taken, name, settings):
     model = small_model(MODELS[name])
     replay = Replay()
     stepped = [CapturedModel(model, replay), capturing(model, torch.device("cpu"), False)]
@@ -166,6 +209,19 @@ def test_captured_steps_give_the_same_translations(toys, name, settings):
     assert replay.carried_out > replay.captured > 0
     if library() is not None:
         assert any(stepped[1]._captured.values())
+        assert (sum(taken) > 0) == (name in SEARCHED_IN_C and "n_best" in settings and "beam" in settings)
+
+
+def test_a_batch_that_shrinks_to_as_many_rows_as_it_began_with(toys):
+    """Eight sentences of a row each, with padding, and four of two rows."""
+    model, sources = small_model(MODELS["mhplstm"]), toys.random_sources(5, SIZE)
+    captured = capturing(model, torch.device("cpu"), False)
+
+    def lines(searched):
+        batch = Batch(toys.padded(sources), [9, 9, 9, 9, 0])
+        return [each[0].ids for each in generate(searched, batch, DecodingConfig(beam=2))]
+
+    assert [lines(captured) for _ in range(3)] == [lines(model)] * 3
 
 
 @torch.inference_mode()

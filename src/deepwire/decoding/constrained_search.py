@@ -30,9 +30,10 @@ from deepwire.decoding.search import (
     BeamSearch,
     Constraints,
     Hypothesis,
-    chunked_top_k,
+    Search,
     require_finite,
     run_search,
+    top_k,
 )
 
 _WIDEST = 16
@@ -206,6 +207,8 @@ class _ConstrainedSearch(BeamSearch):
         self._rows = _Rows(*(torch.tensor(field) for field in fields))
         self._inside = self._opened = torch.zeros(0, dtype=torch.bool)
 
+    take_step = Search.take_step
+
     def _mark(self, size: int) -> None:
         """Which of so many subwords stand within a word."""
         if self._inside.numel() == size:
@@ -228,7 +231,7 @@ class _ConstrainedSearch(BeamSearch):
         goes_on = view.gather(2, tails.unsqueeze(2).to(view.device)).squeeze(2).cpu()
         view = self.constraints.apply(view, self.step, self.read_so_far)
         # A bank is shared by few hypotheses: more of one of them are not worth the time to look at.
-        found = chunked_top_k(view.flatten(0, 1), min(self._candidates_each, view.size(2)))
+        found = top_k(view.flatten(0, 1), min(self._candidates_each, view.size(2)))
         values, tokens = (each.cpu().view(sentences, width, -1) for each in found)
 
         within = rows.place > 0

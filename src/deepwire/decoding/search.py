@@ -13,13 +13,13 @@ together reach probability p (top-p, Holtzman et al. 2020).
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -29,12 +29,10 @@ from deepwire.decoding.model_inputs import Cancelled, batch_compaction, pad_batc
 from deepwire.decoding.models import StepModel
 from deepwire.decoding.phrases import Phrase, PreferredPhrases
 from deepwire.errors import ModelError
-from deepwire.ops.cpu_tape import library
+from deepwire.model.captured_steps import CapturedModel
+from deepwire.ops.cpu_tape import BeamSteps, Numbers, library
 
 IMPOSSIBLE = -torch.inf
-Numbers = npt.NDArray[Any]
-_CHUNK = 64
-_MIN_CHUNKED_ROW = 2048
 
 
 @dataclass(frozen=True)
@@ -140,8 +138,7 @@ def run_search(model: StepModel, batch: Batch, search: Search) -> list[list[Hypo
     while True:
         if batch.stop is not None and batch.stop.is_set():
             raise Cancelled
-        log_probs, state = model.step(tokens, state)
-        search.advance(log_probs)
+        state = search.take_step(model, tokens, state)
         ended = search.read_ended()
         if all(ended):
             search.collect(range(len(ended)))
@@ -180,9 +177,9 @@ class Constraints:
         if prefixes is not None and any(prefixes):
             limits = [max(limit, len(prefix)) for limit, prefix in zip(limits, prefixes, strict=True)]
             self._prefixes = pad_batch(prefixes, device)
-        self._pieces = batch.pieces
+        self.pieces = batch.pieces or sys.maxsize
         forbidden = [PAD, BOS] if config.unknown_penalty is not None else [PAD, BOS, UNK]
-        self._forbidden = torch.tensor(forbidden, device=device)
+        self.forbidden = torch.tensor(forbidden, device=device)
         self._unknown_penalty = config.unknown_penalty or 0.0
         self._ngram = config.no_repeat_ngram
         self._shortest_limit, self.longest = min(limits), max(limits)
@@ -194,6 +191,12 @@ class Constraints:
         if context_ids is not None and self._ngram:
             # Padded in front, so that the ends stand beside what follows.
             self._context = pad_batch([each[::-1] for each in context_ids], device).flip(1)
+
+    def free_until(self, step: int) -> int:
+        """How long the hypotheses can be before more than `forbidden` holds of what follows them."""
+        held = step < self._most_missing or (self._prefixes is not None and step < self._prefixes.size(1))
+        held = held or self._preferred is not None or bool(self._ngram) or len(self.forbidden) < 3
+        return step if held else self._shortest_limit
 
     def reachable(self, sums: Numbers) -> Numbers:
         """Summed log-probabilities `[N]` with what preferred phrases can still add to them."""
@@ -218,8 +221,8 @@ class Constraints:
             step: Subwords of each hypothesis so far.
             read_so_far: Gives these, `[N, W, step]`, for a width W.
         """
-        if self._pieces is not None and self._pieces < log_probs.size(2):
-            log_probs[:, :, self._pieces :] = IMPOSSIBLE
+        if self.pieces < log_probs.size(2):
+            log_probs[:, :, self.pieces :] = IMPOSSIBLE
         if self._preferred is not None:
             self._preferred.add(log_probs, read_so_far(log_probs.size(1)))
         forced = None
@@ -227,7 +230,7 @@ class Constraints:
             # `[N, W, 1]`; PAD where a sentence is free.
             forced = self._prefixes[:, step].view(-1, 1, 1).expand(-1, log_probs.size(1), 1)
             original = log_probs.gather(2, forced).masked_fill(forced == PAD, IMPOSSIBLE)
-        log_probs.index_fill_(2, self._forbidden, IMPOSSIBLE)
+        log_probs.index_fill_(2, self.forbidden, IMPOSSIBLE)
         if self._unknown_penalty:
             log_probs[:, :, UNK] -= self._unknown_penalty
         if self._ngram:
@@ -272,21 +275,18 @@ def _only_end(log_probs: Tensor, sentences: Tensor) -> None:
     log_probs[:, :, EOS] = end
 
 
-def chunked_top_k(values: Tensor, k: int, added: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The `k` largest values of each row, largest first, and their columns; `Tensor.topk` for long rows.
+def top_k(values: Tensor, k: int, added: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The `k` largest values of each row, largest first, and their columns.
 
     With `added` `[N, W]` each W rows are one, `[N, W V]`, and each gets a number of its own added first.
-
-    The k largest lie in the k chunks with the largest maxima, so long rows are read once by `amax` and
-    only those chunks are sorted: on a CPU two to five times as fast as `topk` over a whole row of 10,000
-    to 32,000 columns, and faster than `max` with indices.
+    `Tensor.topk` takes a CPU two to five times as long as functions in C.
 
     Shape:
         values `[rows, V]` -> two tensors `[rows, k]`, or `[N, k]`.
     """
     rows = values.size(0) if added is None else added.size(0)
-    on_cpu, plain = values.device.type == "cpu", values.dtype == torch.float32 and values.is_contiguous()
-    if on_cpu and plain and (compiled := library()) is not None:
+    plain = values.device.type == "cpu" and values.dtype == torch.float32 and values.is_contiguous()
+    if plain and (compiled := library()) is not None:
         best, index = values.new_empty(rows, k), values.new_empty(rows, k, dtype=torch.int64)
         more = None if added is None else added.contiguous()
         sizes = rows, values.size(0) // rows, values.size(1), k
@@ -295,21 +295,7 @@ def chunked_top_k(values: Tensor, k: int, added: Tensor | None = None) -> tuple[
         return best, index
     if added is not None:
         values = (values + added.to(values.device).reshape(-1, 1)).view(rows, -1)
-    columns = values.size(1)
-    chunks = columns // _CHUNK
-    if columns < _MIN_CHUNKED_ROW or k >= chunks or not on_cpu:
-        return values.topk(k, dim=1)
-    body = values[:, : chunks * _CHUNK].view(rows, chunks, _CHUNK)
-    best_chunks = body.amax(dim=2).topk(k, dim=1).indices
-    offsets = torch.arange(_CHUNK, device=values.device)
-    index = (best_chunks.unsqueeze(2) * _CHUNK + offsets).view(rows, k * _CHUNK)
-    candidates = body.gather(1, best_chunks.unsqueeze(2).expand(-1, -1, _CHUNK)).view(rows, k * _CHUNK)
-    if chunks * _CHUNK < columns:
-        rest = torch.arange(chunks * _CHUNK, columns, device=values.device)
-        candidates = torch.cat([candidates, values[:, chunks * _CHUNK :]], dim=1)
-        index = torch.cat([index, rest.expand(rows, -1)], dim=1)
-    best, position = candidates.topk(k, dim=1)
-    return best, index.gather(1, position)
+    return values.topk(k, dim=1)
 
 
 class Search:
@@ -336,6 +322,12 @@ class Search:
     def read_so_far(self, width: int) -> Tensor:
         """The subwords of the first hypotheses of each sentence, `[N, width, step]`, where the model is."""
         return self.history[:, :width, : self.step].to(self.constraints.limits.device)
+
+    def take_step(self, model: StepModel, tokens: Tensor, state: Any) -> Any:
+        """Let the model read the last subwords, and continue every hypothesis; the next state."""
+        log_probs, state = model.step(tokens, state)
+        self.advance(log_probs)
+        return state
 
     def advance(self, log_probs: Tensor) -> None:
         """Continue every hypothesis by one subword; `log_probs` is `[N * W, V]`."""
@@ -387,7 +379,7 @@ class GreedySearch(Search):
 
     def choose(self, log_probs: Tensor) -> Tensor:
         """A subword for each row of `log_probs` `[rows, V]`: `[rows]`."""
-        return chunked_top_k(log_probs, 1)[1].squeeze(1)
+        return top_k(log_probs, 1)[1].squeeze(1)
 
     def advance(self, log_probs: Tensor) -> None:
         """Continue the open rows."""
@@ -447,7 +439,7 @@ class SamplingSearch(GreedySearch):
         """A subword for each row of `log_probs` `[rows, V]`: `[rows]`."""
         sampling, columns = self._sampling, None
         if sampling.top_k:
-            log_probs, columns = chunked_top_k(log_probs, min(sampling.top_k, log_probs.size(1)))
+            log_probs, columns = top_k(log_probs, min(sampling.top_k, log_probs.size(1)))
         elif sampling.top_p < 1.0:
             log_probs, columns = log_probs.sort(dim=1, descending=True, stable=True)
         probabilities = torch.softmax(log_probs.double() / sampling.temperature, dim=1)
@@ -495,20 +487,57 @@ class BeamSearch(Search):
         # Numbers of the few candidates are calculated with on the host, where that takes the least time.
         self.sums, self.tokens, self.history = (each.cpu() for each in (self.sums, self.tokens, self.history))
         self._limits = constraints.limits.cpu().numpy()
-        self.divisors = [config.length_divisor(length) for length in range(1, steps + 2)]
-        self._last_divisors = np.array(self.divisors, dtype=np.float32)[self._limits]
+        divisors = [config.length_divisor(length) for length in range(1, steps + 2)]
+        self.divisors = np.array(divisors, dtype=np.float32)
+        self._last_divisors = self.divisors[self._limits]
         self._sentences = np.arange(len(self.results))[:, None]
         self.finished = FinishedHypotheses(len(self.results), self.width, config.n_best, steps, config.stop)
         self.parents = np.empty((len(self.results), 0), dtype=np.int64)
         """`[N, beam]`: which hypothesis of its sentence each continues."""
         self._places = np.arange(self.width)
 
+    def take_step(self, model: StepModel, tokens: Tensor, state: Any) -> Any:
+        """See the base class; several steps at once where no hypothesis ends and nothing else is asked."""
+        steps = self.constraints.free_until(self.step) - self.step
+        if not isinstance(model, CapturedModel) or not self.step or steps < 1:
+            return super().take_step(model, tokens, state)
+        size = len(self.sums), 2 * self.width
+        best, index = np.empty(size, dtype=np.float32), np.empty(size, dtype=np.int64)
+        self.sums = self.sums.contiguous()
+        beam = BeamSteps(
+            sentences=size[0],
+            width=self.width,
+            pieces=self.constraints.pieces,
+            end=EOS,
+            forbidden=self.constraints.forbidden,
+            sums=self.sums,
+            history=self.history,
+            divisors=self.divisors,
+            last=self._last_divisors,
+            worst=np.ascontiguousarray(self.finished.scores[:, -1]),
+            best=best,
+            index=index,
+            step=self.step,
+            room=self.history.size(2),
+            steps=steps,
+        )
+        log_probs, state = model.step(tokens, state, beam)
+        if beam.taken is None:
+            self.advance(log_probs)
+        else:
+            self.step += beam.taken
+            self._continue(best, *np.divmod(index, log_probs.size(1)))
+        return state
+
     def advance(self, log_probs: Tensor) -> None:
         """Continue every hypothesis by one subword; `log_probs` is `[N * W, V]`, W = 1 at first."""
         sentences, width = self.sums.shape
         log_probs = log_probs.view(sentences, width, -1)
         log_probs = self.constraints.apply(log_probs, self.step, self.read_so_far)
-        sums, parents, tokens = self._candidates(log_probs)
+        self._continue(*self._candidates(log_probs))
+
+    def _continue(self, sums: Numbers, parents: Numbers, tokens: Numbers) -> None:
+        """Which of the best `2 * beam` continuations end, and which stay open."""
         ends = tokens == EOS
         if ends.any():
             self._finish(ends, sums, parents)
@@ -531,7 +560,7 @@ class BeamSearch(Search):
         """
         sentences, width, columns = log_probs.shape
         count = min(2 * self.width, width * columns)
-        found = chunked_top_k(log_probs.view(sentences * width, columns), count, self.sums)
+        found = top_k(log_probs.view(sentences * width, columns), count, self.sums)
         sums, index = (each.cpu().numpy() for each in found)
         if count < 2 * self.width:
             missing = (0, 0), (0, 2 * self.width - count)

@@ -14,18 +14,19 @@ from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Literal, Protocol, Self, TypeVar
+from typing import Literal, Protocol, Self, TypeVar, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from deepwire.model.cross_attention import Layers
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import EncoderDecoder
-from deepwire.model.kv_cache import GraphStep
+from deepwire.model.kv_cache import CacheIndex, GraphStep, KeyValueCache
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.attention import few_shapes
-from deepwire.ops.cpu_tape import CpuTape, ValueReadError, library
+from deepwire.ops.cpu_tape import BeamSteps, CpuTape, Numbers, Replay, ValueReadError, library
 
 Result = TypeVar("Result")
 
@@ -194,8 +195,13 @@ class CapturedModel:
             replay()
             return state.mapped(torch.clone)
 
-    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Log-probabilities `[rows, V]` of what follows `tokens` `[rows]`."""
+    def step(
+        self, tokens: Tensor, state: DecoderState, beam: BeamSteps | None = None
+    ) -> tuple[Tensor, DecoderState]:
+        """Log-probabilities `[rows, V]` of what follows `tokens` `[rows]`.
+
+        With a beam search, several steps where that is possible: see `BeamSteps.taken`.
+        """
         if self._capture is None or not isinstance(state, CapturedState):
             return self._model.step(tokens, state)
         index, rows = state.index, tokens.numel()
@@ -212,8 +218,11 @@ class CapturedModel:
             padded = torch.cat([tokens, tokens[:1].expand(state.rows - rows)])
             log_probs, following = self._model.step(padded, state)
         else:
-            vectors = self._model.vectors_of(state)
-            log_probs, following = captured.replay(vectors, tokens, state)
+            if beam is not None and captured.prepare(beam, state.index):
+                vectors = self._model.vectors_of(state, beam.steps)
+            else:
+                beam, vectors = None, self._model.vectors_of(state)
+            log_probs, following = captured.replay(vectors, tokens, state, beam)
         return log_probs if rows == state.rows else log_probs[:rows], following
 
     def _captured_step(
@@ -301,6 +310,42 @@ class _CapturedStep:
                 return model.step_at(self._vectors, self._tokens, self._state.at(index))
 
         (self._log_probs, self._after), self._replay = capture.capture(work)
+        self._moves = self._moved()
+
+    def _moved(self) -> Numbers | None:
+        """The `moves` of `BeamSteps`; None where it cannot carry these steps out."""
+        if not isinstance(self._replay, Replay) or self._replay.code is None:
+            return None
+        states = (state for state in self._after.states if not isinstance(state, KeyValueCache))
+        of_rows = {id(tensor) for state in states for tensor in state}
+        moves = []
+        for read, made in zip(self._inputs, _tensors(self._after), strict=True):
+            alike = read.is_contiguous() and made.is_contiguous() and read.dtype == made.dtype
+            if (id(made) in of_rows) == (made is read) or not alike:
+                return None
+            if made is not read:
+                moves.append((made.data_ptr(), read.data_ptr(), made.nbytes // self._state.rows))
+        return np.array(moves, dtype=np.int64)
+
+    def prepare(self, beam: BeamSteps, index: CacheIndex) -> bool:
+        """Tell a beam search of the steps that there is room for; whether it can carry them out."""
+        if self._moves is None or index.skipped is not None:
+            return False
+        beam.tell(
+            steps=min(beam.steps, (index.capacity - index.used) // index.width),
+            log_probs=self._log_probs,
+            columns=self._log_probs.size(1),
+            tokens=self._tokens,
+            position=self._graph_step.position,
+            slots=self._graph_step.slots,
+            group=index.width,
+            vector=self._vectors,
+            mask=None if index.ancestry is None else self._inputs[0],
+            capacity=index.capacity,
+            moves=self._moves,
+            states=len(self._moves),
+        )
+        return True
 
     def is_free_for(self, batch: _BatchToken) -> bool:
         """Whether no other batch lies here."""
@@ -318,7 +363,7 @@ class _CapturedStep:
             before._batch = None
 
     def replay(
-        self, vectors: Tensor | None, tokens: Tensor, state: CapturedState
+        self, vectors: Tensor | None, tokens: Tensor, state: CapturedState, beam: BeamSteps | None
     ) -> tuple[Tensor, CapturedState]:
         for fixed, present in zip(self._inputs, _tensors(state), strict=True):
             if fixed is not present:
@@ -326,13 +371,16 @@ class _CapturedStep:
         self._take_over(state.batch)
         self._tokens[: tokens.numel()].copy_(tokens)
         if self._vectors is not None and vectors is not None:
-            self._vectors.copy_(vectors)
-        index = state.index
+            self._vectors.copy_(vectors if beam is None else vectors[:1])
+        index, steps = state.index, 1
         self._graph_step.position.fill_(index.position)
         torch.add(self._row_slots, index.used, out=self._graph_step.slots)
-        self._replay()
+        if beam is None:
+            self._replay()
+        else:
+            steps += cast("Replay", self._replay).search(beam, vectors)
         after = self._after
-        used, position = index.used + index.width, index.position + 1
+        used, position = index.used + steps * index.width, index.position + steps
         index = replace(index, ancestry=after.index.ancestry, used=used, position=position)
         return self._log_probs, replace(
             state, context=after.context.replace(index=index), states=after.states
@@ -349,10 +397,10 @@ def _tensors(state: DecoderState) -> list[Tensor]:
     return found
 
 
-def _sizes(state: DecoderState) -> tuple[int, int, int]:
+def _sizes(state: DecoderState) -> tuple[int, ...]:
     """The sizes of the shape of a state that may change within a batch."""
     index = state.index
-    return index.groups, index.width, index.capacity
+    return state.sentences, index.groups, index.width, index.capacity
 
 
 def _shape(state: DecoderState) -> Hashable:

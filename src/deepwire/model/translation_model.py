@@ -250,14 +250,14 @@ class TranslationModel(nn.Module, ABC):
         """
         return self.step_at(self.vectors_of(state), tokens, state.ensure_capacity())
 
-    def vectors_of(self, state: DecoderState) -> Tensor | None:
-        """Vectors of the embedding at the position of a state, `[1, d]` or `[rows, 1, d]`, or None.
+    def vectors_of(self, state: DecoderState, steps: int = 1) -> Tensor | None:
+        """Vectors of the embedding from the position of a state on, `[steps, d]` or `[rows, 1, d]`, or None.
 
         After prompts of different lengths each row has a position of its own.
         """
         index = state.index
         if index.skipped is None:
-            return self.target_embedding.vectors(state.position, 1)
+            return self.target_embedding.vectors(state.position, steps)
         vectors = self.target_embedding.vectors(0, state.position + 1)
         if vectors is None:
             return None

@@ -5,6 +5,7 @@
  */
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef int64_t i64;
@@ -228,11 +229,13 @@ static void rows_of(const i64 *c) {
         memcpy(P(float, c[2]) + i * c[4], P(float, c[0]) + P(i64, c[1])[i] * c[5], c[4] * 4);
 }
 
-/* o index x; before, how many, behind; strides of o and of x: o[b, index[i], j] = x[b, i, j] */
+/* o index x; two sizes before, how many, behind; strides of o and of x: o[a, b, index[i], j] = x[a, b, i, j] */
 static void put(const i64 *c) {
-    for (i64 b = 0; b < c[3]; b++) for (i64 i = 0; i < c[4]; i++) for (i64 j = 0; j < c[5]; j++)
-        P(float, c[0])[b * c[6] + P(i64, c[1])[i] * c[7] + j * c[8]] =
-            P(float, c[2])[b * c[9] + i * c[10] + j * c[11]];
+    for (i64 a = 0; a < c[3]; a++) for (i64 b = 0; b < c[4]; b++) for (i64 i = 0; i < c[5]; i++) {
+        float *o = P(float, c[0]) + a * c[7] + b * c[8] + P(i64, c[1])[i] * c[9];
+        const float *x = P(float, c[2]) + a * c[11] + b * c[12] + i * c[13];
+        for (i64 j = 0; j < c[6]; j++) o[j * c[10]] = x[j * c[14]];
+    }
 }
 
 void run(const i64 *code, i64 length) {
@@ -272,4 +275,78 @@ void top_k(const float *x, const float *added, i64 rows, i64 parts, i64 columns,
             }
         }
     }
+}
+
+/* Steps of a beam search (`BeamSteps` in cpu_tape.py): N sentences of W hypotheses, and V numbers for what follows each. */
+struct beam {
+    i64 sentences, width, columns, pieces, end;  /* N, W, V, how many of V can be chosen, and one that ends */
+    const i64 *forbidden;                        /* three of V */
+    float *sums;                                 /* [N, W] log-probabilities */
+    i64 *history;                                /* [N, W, room] subwords, of which `step` are there */
+    const float *divisors, *last, *worst;        /* of sums, by length; [N] of the longest, and scores to exceed */
+    float *best;                                 /* [N, 2 W], the best continuations of the last step */
+    i64 *index;                                  /* and where they stand */
+    const i64 *code;                             /* the recorded step */
+    const float *vectors;                        /* [steps, dim] of the positions, or 0 */
+    float *log_probs;                            /* [N W, V], what a step makes */
+    i64 *tokens, *position, *slots;              /* [N W], [], [group], what it reads */
+    float *vector, *mask;                        /* [dim]; [N, W, capacity] or 0 */
+    const i64 *moves;                            /* [states, 3] of rows: where made, where read, and the bytes of one */
+    i64 step, room, length, steps, dim, group, capacity, states;
+};
+
+/* The W continuations that go on: their places among the best. 0: a hypothesis ends, or a sentence does. */
+static int go_on(const struct beam *b, i64 step, i64 *places) {
+    i64 w = b->width;
+    for (i64 n = 0; n < b->sentences; n++) {
+        const float *best = b->best + 2 * n * w, divisor = fmaxf(b->last[n], b->divisors[step]);
+        i64 found = 0;
+        for (i64 j = 0; found < w; j++) {
+            int ends = b->index[2 * n * w + j] % b->columns == b->end;
+            if (ends && j < w) return 0;
+            if (!ends) places[n * w + found++] = 2 * n * w + j;
+        }
+        if (!(best[places[n * w] - 2 * n * w] / divisor > b->worst[n])) return 0;
+    }
+    return 1;
+}
+
+/* Each row becomes that of its parent: so many bytes of it. */
+static void reorder(char *x, char *room, const i64 *parents, i64 rows, i64 stride, i64 bytes) {
+    for (i64 r = 0; r < rows; r++) memcpy(room + r * bytes, x + parents[r] * stride, bytes);
+    for (i64 r = 0; r < rows; r++) memcpy(x + r * stride, room + r * bytes, bytes);
+}
+
+/* Goes on until a hypothesis ends; how many steps were taken before that of `best` and `index`. */
+i64 beam_steps(const struct beam *b) {
+    i64 w = b->width, rows = b->sentences * w, done = 0;
+    i64 *places = malloc(rows * 8 * (2 + b->room + b->capacity)), *parents = places + rows;
+    char *room = (char *)(parents + rows);
+    for (;; done++) {
+        run(b->code, b->length);
+        for (i64 r = 0; r < rows; r++) {
+            float *x = b->log_probs + r * b->columns;
+            for (i64 j = 0; j < 3; j++) x[b->forbidden[j]] = -INFINITY;
+            for (i64 j = b->pieces; j < b->columns; j++) x[j] = -INFINITY;
+        }
+        top_k(b->log_probs, b->sums, b->sentences, w, b->columns, 2 * w, b->best, b->index);
+        if (done + 1 == b->steps || !go_on(b, b->step + done + 1, places)) break;
+        int moved = 0;
+        for (i64 r = 0; r < rows; r++) {
+            parents[r] = r / w * w + b->index[places[r]] / b->columns;
+            moved |= parents[r] != r;
+            b->sums[r] = b->best[places[r]];
+        }
+        if (moved) reorder((char *)b->history, room, parents, rows, b->room * 8, (b->step + done) * 8);
+        if (moved && b->mask) reorder((char *)b->mask, room, parents, rows, b->capacity * 4, b->capacity * 4);
+        for (const i64 *m = b->moves; m < b->moves + 3 * b->states; m += 3)
+            for (i64 r = 0; r < rows; r++) memcpy(P(char, m[1]) + r * m[2], P(char, m[0]) + parents[r] * m[2], m[2]);
+        for (i64 r = 0; r < rows; r++)
+            b->tokens[r] = b->history[r * b->room + b->step + done] = b->index[places[r]] % b->columns;
+        for (i64 i = 0; i < b->group; i++) b->slots[i] += b->group;
+        ++*b->position;
+        if (b->vector) memcpy(b->vector, b->vectors + (done + 1) * b->dim, b->dim * 4);
+    }
+    free(places);
+    return done;
 }

@@ -13,11 +13,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from deepwire.ops.compiled_c import compiled_library
 
 Result = TypeVar("Result")
+Numbers = npt.NDArray[Any]
 _Record = Callable[..., Tensor | None]
 
 _SOURCE = Path(__file__).with_suffix(".c")
@@ -44,8 +45,70 @@ def library() -> ctypes.CDLL | None:
     if found is not None:
         found.top_k.argtypes = (*[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 4, *[ctypes.c_void_p] * 2)
         found.run.argtypes = (ctypes.c_void_p, ctypes.c_int64)
+        found.beam_steps.restype = ctypes.c_int64
         found.panels.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
     return found
+
+
+class BeamSteps(ctypes.Structure):
+    """Steps of a beam search that the C file takes by itself: `struct beam`, which says more of the fields.
+
+    Attributes:
+        taken: How many steps came before the one of `best` and `index`; None: none was taken.
+    """
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("sentences", "width", "columns", "pieces", "end")),
+        *((name, ctypes.c_void_p) for name in ("forbidden", "sums", "history", "divisors", "last", "worst")),
+        *((name, ctypes.c_void_p) for name in ("best", "index", "code", "vectors", "log_probs", "tokens")),
+        *((name, ctypes.c_void_p) for name in ("position", "slots", "vector", "mask", "moves")),
+        *((name, ctypes.c_int64) for name in ("step", "room", "length", "steps", "dim", "group", "capacity")),
+        ("states", ctypes.c_int64),
+    ]
+
+    def __init__(self, **fields: object) -> None:
+        super().__init__()
+        self.taken: int | None = None
+        self._kept: list[object] = []
+        self.tell(**fields)
+
+    def tell(self, **fields: object) -> None:
+        """Set fields; of arrays and tensors, which are kept, their addresses."""
+        self._kept.append(fields)
+        for name, value in fields.items():
+            address = value.ctypes.data if isinstance(value, np.ndarray) else value
+            setattr(self, name, value.data_ptr() if isinstance(value, Tensor) else address)
+
+
+class Replay:
+    """Carries a recorded step out again.
+
+    Attributes:
+        code: The whole step, as the C file reads it; None where torch does some of it.
+    """
+
+    def __init__(
+        self, compiled: ctypes.CDLL, parts: Sequence[Numbers | Callable[[], object]], kept: object
+    ) -> None:
+        self._compiled, self._kept = compiled, (parts, kept)
+        self._calls = [
+            partial(compiled.run, part.ctypes.data, len(part)) if isinstance(part, np.ndarray) else part
+            for part in parts
+        ]
+        self.code = parts[0] if len(parts) == 1 and isinstance(parts[0], np.ndarray) else None
+
+    def __call__(self) -> None:
+        """Carry it out once."""
+        for call in self._calls:
+            call()
+
+    def search(self, beam: BeamSteps, vectors: Tensor | None) -> int:
+        """Carry it out for a beam search, with the vectors of its positions, `[steps, d]`; `taken`."""
+        assert self.code is not None
+        dim, vectors = (0, None) if vectors is None else (vectors.size(1), vectors.contiguous())
+        beam.tell(code=self.code, length=len(self.code), vectors=vectors, dim=dim)
+        beam.taken = self._compiled.beam_steps(ctypes.byref(beam))
+        return beam.taken
 
 
 class CpuTape:
@@ -100,7 +163,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.tape = tape
         self._code: list[int] = []
-        self._calls: list[Callable[[], object]] = []
+        self._parts: list[Numbers | Callable[[], object]] = []
         self._kept: list[object] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -127,7 +190,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if made is None:
             self._end_code()
             call = partial(func, *args, **kwargs)
-            self._calls.append(call if changes else partial(_again, outs, call))
+            self._parts.append(call if changes else partial(_again, outs, call))
         return out if made is None else made
 
     def emit(self, operation: int, *numbers: int | Tensor | None) -> None:
@@ -140,26 +203,19 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Keep what is on the tape alive."""
         self._kept.append(things)
 
-    def replay(self) -> Callable[[], None]:
+    def replay(self) -> Replay:
         """The call that carries all of it out again."""
         self._end_code()
-        return partial(_carry_out, self._calls, self._kept)
+        return Replay(self.tape.compiled, self._parts, self._kept)
 
     def _end_code(self) -> None:
         if self._code:
-            code = np.array(self._code, dtype=np.int64)
-            self.keep(code)
-            self._calls.append(partial(self.tape.compiled.run, code.ctypes.data, len(code)))
+            self._parts.append(np.array(self._code, dtype=np.int64))
             self._code = []
 
 
 def _storage(tensor: Tensor) -> int:
     return id(tensor) if tensor.is_mkldnn else tensor.untyped_storage()._cdata
-
-
-def _carry_out(calls: Sequence[Callable[[], object]], _kept: object) -> None:
-    for call in calls:
-        call()
 
 
 def _several(result: Any) -> Sequence[Any]:
@@ -363,15 +419,15 @@ def _index_put(to: _Recorder, out: Tensor, x: Tensor, indices: Any, values: Tens
     values = values.expand(*x.shape[:axis], index.numel(), *x.shape[axis + 1 :])
     if x.dim() > axis + 2 - (wide > 1) or x.dtype != values.dtype:
         return None
-    strides: list[int] = []
-    for each in (x, values):
-        rows = each.unsqueeze(-1) if each.dim() == axis + 1 else each
-        outer = [pair for pair in zip(rows.shape[:axis], rows.stride(), strict=False) if pair[0] > 1]
-        if any(one[1] != two[0] * two[1] for one, two in pairwise(outer)):
-            return None
-        strides += (wide * (outer[-1][1] if outer else 0), wide * rows.stride(axis), rows.stride(-1))
-    behind = x.size(-1) if x.dim() > axis + 1 else wide
-    to.emit(_PUT, x, index, values, x.shape[:axis].numel(), index.numel(), behind, *strides)
+    outer = [each for each in zip(x.shape, x.stride(), values.stride()[:axis], strict=False) if each[0] > 1]
+    if len(outer) > 2:
+        return None
+    sizes, *strides = zip(*[(1, 0, 0)] * (2 - len(outer)), *outer, strict=True)
+    numbers = [index.numel(), x.size(-1) if x.dim() > axis + 1 else wide]
+    for each, ahead in zip((x, values), strides, strict=True):
+        inner = each.stride(axis), each.stride(-1) if each.dim() > axis + 1 else 1
+        numbers += [wide * stride for stride in (*ahead, inner[0])] + [inner[1]]
+    to.emit(_PUT, x, index, values, *sizes, *numbers)
     return out
 
 

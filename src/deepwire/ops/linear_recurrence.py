@@ -60,7 +60,8 @@ def sum_of_past(x: Tensor) -> Tensor:
     """
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     # `cumsum` over such an axis takes a CPU several times as long.
-    sums = x.cumsum(0) if is_exporting() else linear_recurrence(x.new_ones(()).expand_as(x), x, x.new_zeros(()))
+    keep, begin = x.new_ones(()).expand_as(x), x.new_zeros(())
+    sums = x.cumsum(0) if is_exporting() else linear_recurrence(keep, x, begin)
     return torch.cat((torch.zeros_like(x[:1]), sums[:-1]))
 
 
