@@ -182,7 +182,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ]
         given = {_storage(each) for each in args if isinstance(each, Tensor)}
         changes = func._schema.is_mutable
-        if not changes and (name.startswith("empty") or all(_storage(each) in given for each in outs)):
+        if not changes and ("empty" in name or all(_storage(each) in given for each in outs)):
             return out  # a view
         self.keep(args, kwargs, outs)
         rest = {name: value for name, value in kwargs.items() if name != "out"}
