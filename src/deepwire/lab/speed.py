@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,15 +41,15 @@ _FIRST_WORD = 4
 _SEED = 1
 
 
-def peak_memory(work: Callable[[], object], device: torch.device) -> int | None:
-    """Do `work`; the peak of its GPU memory in bytes, less what was in use before. None on a CPU."""
+def peak_memory(work: Callable[[], object], device: torch.device) -> float | None:
+    """Do `work`; the peak of its GPU memory in MiB, less what was in use before. None on a CPU."""
     if device.type != "cuda":
         work()
         return None
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     work()
-    return torch.cuda.max_memory_allocated(device) - before
+    return (torch.cuda.max_memory_allocated(device) - before) / 2**20
 
 
 @dataclass(frozen=True)
@@ -102,34 +102,21 @@ class MeasuredArchitecture:
         return build_model(config, *sizes, languages=self.languages).to(device)
 
 
-@dataclass(frozen=True)
-class Speed:
-    """The measured speed and memory; the best of the rounds.
+class Speed(NamedTuple):
+    """The measured speed and memory, the best of the rounds: a row of the table.
 
     Attributes:
-        seconds: Time of one batch: a step of training with the optimizer's, or a translation.
-        memory: Bytes at the peak on top of weights (and optimizer); None on a CPU.
+        subject: Name of the architecture.
+        value: Where it stands on the axis.
+        sentences, tokens: A second; tokens are target subwords with end symbols.
+        memory: MiB at the peak on top of weights (and optimizer); None on a CPU.
     """
 
     subject: str
-    workload: Workload
-    seconds: float
-    memory: int | None
-
-    @property
-    def mebibytes(self) -> float | None:
-        """Memory in MiB."""
-        return None if self.memory is None else self.memory / 2**20
-
-    @property
-    def sentences_per_second(self) -> float:
-        """Sentences of the batch over its time."""
-        return self.workload.batch / self.seconds
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Target subwords with end symbols over time."""
-        return self.workload.batch * (self.workload.length + 1) / self.seconds
+    value: int
+    sentences: float
+    tokens: float
+    memory: float | None
 
 
 def sweep(
@@ -172,9 +159,9 @@ def sweep(
             for place, work in enumerate(works):
                 seconds[place] = min(seconds[place], _timed(work, device))
         for subject, took, peak in zip(subjects, seconds, memory, strict=True):
-            speed = Speed(subject.name, workload, took, peak)
-            speeds.append(speed)
-            tell(f"{subject.name}: {mode}, {axis} {value}: {speed.tokens_per_second:,.0f} target tokens/s")
+            sentences = workload.batch / took
+            speeds.append(Speed(subject.name, value, sentences, sentences * (workload.length + 1), peak))
+            tell(f"{subject.name}: {mode}, {axis} {value}: {speeds[-1].tokens:,.0f} target tokens/s")
     return speeds
 
 
@@ -275,12 +262,19 @@ def speed_finding(
         UsageError: There is nothing to measure, or a depth is impossible.
     """
     tables, figures = list[Table](), list[LineChart]()
+    measured = ["speed [sentences/s] .1", "target [tokens/s] .0", "memory [MiB] .1"]
     measure = partial(sweep, rounds=rounds, device=device, tell=tell, precision=precision)
     for mode in modes:
         for axis in AXES[mode]:
             if axis_values := values.get(axis):
                 speeds = measure(subjects, mode, axis, axis_values, base)
-                tables.append(_table(mode, axis, speeds))
+                tables.append(
+                    Table(
+                        title=f"{mode.capitalize()} against {axis}",
+                        columns=["model", _LABELS[axis], *measured],
+                        rows=speeds,
+                    )
+                )
                 figures += _figures(mode, axis, speeds)
     if not tables:
         raise UsageError("no axis to measure", "give values such as --batch 1,8,64")
@@ -308,28 +302,10 @@ def speed_finding(
     )
 
 
-def _table(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Table:
-    measured = ["speed [sentences/s] .1", "target [tokens/s] .0", "memory [MiB] .1"]
-    return Table(
-        title=f"{mode.capitalize()} against {axis}",
-        columns=["model", _LABELS[axis], *measured],
-        rows=[
-            (
-                speed.subject,
-                getattr(speed.workload, axis),
-                speed.sentences_per_second,
-                speed.tokens_per_second,
-                speed.mebibytes,
-            )
-            for speed in speeds
-        ],
-    )
-
-
 def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Iterator[LineChart]:
-    shown = [("speed", "speed [target tokens/s]", "tokens_per_second")]
+    shown = [("speed", "speed [target tokens/s]", "tokens")]
     if all(speed.memory is not None for speed in speeds):
-        shown.append(("memory", "peak memory [MiB]", "mebibytes"))
+        shown.append(("memory", "peak memory [MiB]", "memory"))
     subjects = dict.fromkeys(speed.subject for speed in speeds)
     of_subjects = {name: [speed for speed in speeds if speed.subject == name] for name in subjects}
     for name, y, value in shown:
@@ -339,11 +315,7 @@ def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Iterator[LineCh
             x=_LABELS[axis],
             y=y,
             series=[
-                Series(
-                    name=subject,
-                    x=[getattr(each.workload, axis) for each in own],
-                    y=[getattr(each, value) for each in own],
-                )
+                Series(name=subject, x=[each.value for each in own], y=[getattr(each, value) for each in own])
                 for subject, own in of_subjects.items()
             ],
         )
