@@ -15,7 +15,6 @@ from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
 from deepwire.decoding.shortlist import LanguageRows, batch_shortlist
 from deepwire.errors import DataError, UsageError
 from deepwire.lab.shortlist_learning import (
-    LearningSettings,
     LexicalProbabilities,
     build_table,
     directions_into,
@@ -50,10 +49,8 @@ def test_each_target_language_has_its_own(tmp_path):
     into = directions_into(Languages(directions), None)
     assert into == {"de": [0], "en": [2], "fr": [1]}
     with pytest.raises(DataError, match="into en"):
-        learn_shortlist(store, toy_vocabularies(SIZE), into, LearningSettings(first=0), silent)
-    made = learn_shortlist(
-        store, toy_vocabularies(SIZE), {"de": [0], "fr": [1]}, LearningSettings(first=0), silent
-    )
+        learn_shortlist(store, toy_vocabularies(SIZE), into, silent, best=100, first=0)
+    made = learn_shortlist(store, toy_vocabularies(SIZE), {"de": [0], "fr": [1]}, silent, best=100, first=0)
     read = torch.tensor([[4, 5, EOS]])
     de, fr = LanguageRows(0, made.table("de"), read), LanguageRows(2, made.table("fr"), read)
     tokens, allowed = batch_shortlist([de], 3)

@@ -57,12 +57,7 @@ def shortlist(
     from deepwire.data.languages import Languages
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.decoding import shortlist as store
-    from deepwire.lab.shortlist_learning import (
-        LearningSettings,
-        directions_into,
-        learn_seen_shortlist,
-        learn_shortlist,
-    )
+    from deepwire.lab.shortlist_learning import directions_into, learn_seen_shortlist, learn_shortlist
 
     use_threads(threads)
     folder = find_model(model)
@@ -85,7 +80,7 @@ def shortlist(
         if seen:
             learned = learn_seen_shortlist(text, vocabularies, into, progress.count)
         else:
-            learned = learn_shortlist(text, vocabularies, into, LearningSettings(best, first), progress.count)
+            learned = learn_shortlist(text, vocabularies, into, progress.count, best=best, first=first)
     (learned if others is None else others.joined(learned)).save(place)
     if not quiet:
         tell(f"learned in {time.monotonic() - begun:.1f} s")

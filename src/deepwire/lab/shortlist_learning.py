@@ -273,36 +273,23 @@ def _ordinary(vocabulary: Vocabulary) -> Iterable[tuple[int, str]]:
 
 _LINES_PER_BLOCK = 4096
 _LINES_AT_ONCE = 1 << 16
-
-
-@dataclass(frozen=True)
-class LearningSettings:
-    """How a shortlist is learned.
-
-    Attributes:
-        best: Most target subwords of a source subword.
-        first: How many of the most frequent target subwords are always in it.
-        pairs: Most sentence pairs to learn from, for each target language.
-        rounds: Passes of EM over them.
-    """
-
-    best: int = 100
-    first: int = 1000
-    pairs: int = 1_000_000
-    rounds: int = 4
+_MOST_PAIRS = 1_000_000  # to learn from, for each target language
+_ROUNDS = 4
 
 
 def learn_shortlist(
     store: TokenStore,
     vocabularies: Vocabularies,
     into: Mapping[str, Sequence[int] | None],
-    settings: LearningSettings,
     tell: Progress,
+    *,
+    best: int,
+    first: int,
 ) -> Shortlist:
     """A shortlist with a table for each target language.
 
     `into` has target languages (one without a name in a model of one direction) and the numbers of their
-    directions in the store; None: all of it.
+    directions in the store; None: all of it. `best` and `first` are those of `build_table`.
 
     Raises:
         DataError: There is no pair to learn from.
@@ -310,13 +297,18 @@ def learn_shortlist(
     tables: dict[str, ShortlistTable] = {}
     made_from: dict[str, dict[str, object]] = {}
     for language, directions in into.items():
-        pairs = TrainingPairs.of(store, settings.pairs, directions)
+        pairs = TrainingPairs.of(store, _MOST_PAIRS, directions)
         if not len(pairs):
             raise DataError(
                 f"there is no sentence pair to learn a shortlist from{f' into {language}' * bool(language)}"
             )
-        tables[language] = _learn_table(pairs, vocabularies, settings, tell)
-        made_from[language] = {"pairs": len(pairs), "best": settings.best, "first": settings.first}
+        sizes = vocabularies.source.size, vocabularies.target.size
+        learned = train_ibm_model1(pairs, sizes, rounds=_ROUNDS, tell=tell)
+        counts = np.zeros(sizes[1], np.int64)
+        for block in pairs.blocks():
+            counts += np.bincount(block.target[block.target != PAD], minlength=sizes[1])
+        tables[language] = build_table(learned, counts, vocabularies, best=best, first=first)
+        made_from[language] = {"pairs": len(pairs), "best": best, "first": first}
     return Shortlist(tables, vocabularies.digest, made_from)
 
 
@@ -377,17 +369,6 @@ def directions_into(languages: Languages | None, to: str | None) -> dict[str, Se
         for name in languages.targets
         if to in (None, name)
     }
-
-
-def _learn_table(
-    pairs: TrainingPairs, vocabularies: Vocabularies, settings: LearningSettings, tell: Progress
-) -> ShortlistTable:
-    sizes = vocabularies.source.size, vocabularies.target.size
-    probabilities = train_ibm_model1(pairs, sizes, rounds=settings.rounds, tell=tell)
-    counts = np.zeros(sizes[1], np.int64)
-    for block in pairs.blocks():
-        counts += np.bincount(block.target[block.target != PAD], minlength=sizes[1])
-    return build_table(probabilities, counts, vocabularies, best=settings.best, first=settings.first)
 
 
 @contextmanager
