@@ -12,7 +12,7 @@ from deepwire.errors import UsageError
 from deepwire.lab.gates import observe
 from deepwire.lab.layers import linearised, nearest_maps, similarities
 from deepwire.lab.signals import Signal, signal_sizes
-from deepwire.lab.subject import PairBatch, ReadText
+from deepwire.lab.subject import ReadText
 from deepwire.lab.weights import depends_on_text, text_weights
 from deepwire.model.stack_spec import SIDES
 from deepwire.testing import batch, small_model
@@ -27,18 +27,17 @@ from choices import SOCKETS, of_both_sides
 def test_every_choice_can_be_analysed(socket: str) -> None:
     """Weights of a text, gates, sizes of signals, similarities, linear layers; or a reason why not."""
     source, target_input, target_output = batch()
-    pairs = [PairBatch(source, target_input, target_output, (0, 1, 2))]
-    text = ReadText("", pairs=True, batches=lambda: iter(pairs))
+    read = DeviceBatch(source, target_input, target_output)
+    text = ReadText("", pairs=True, batches=lambda: iter([read]))
     for number, (name, wanted) in enumerate(of_both_sides(socket)):
         model = small_model(wanted)
-        of_text = list(text_weights(model, pairs))
+        of_text = list(text_weights(model, [read]))
         assert bool(of_text) is depends_on_text(model), name
         stacks = model.stacks()
         for _, each in of_text:
             assert each.values.shape[:2] == (len(each.rows), len(each.columns)), name
         probes = {(side, probe.family) for side in SIDES for probe in stacks[side].gate_probes()}
-        assert {(each.side, each.probe.family) for each in observe(model, pairs)} == probes, name
-        read = DeviceBatch(source, target_input, target_output)
+        assert {(each.side, each.probe.family) for each in observe(model, [read])} == probes, name
         sizes = signal_sizes(model, [read])
         assert {*sizes.gradients} <= {*gradient_norms(layers_of(model))}, name
         assert max(sizes.gradients.values()) > 0, name

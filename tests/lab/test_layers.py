@@ -23,7 +23,7 @@ from deepwire.lab.layers import (
     similarities,
 )
 from deepwire.lab.signals import Signal, signal_values
-from deepwire.lab.subject import PairBatch, ReadText
+from deepwire.lab.subject import ReadText
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import (
     batch,
@@ -38,11 +38,10 @@ from deepwire.training.device import DeviceBatch
 
 ModelMaker = Callable[..., TranslationModel]
 Store = Callable[..., str]
-BATCH = PairBatch(
+BATCH = DeviceBatch(
     torch.tensor([[5, 6, 2], [7, 2, 0]]),
     torch.tensor([[1, 4, 6], [1, 5, 0]]),
     torch.tensor([[4, 6, 2], [5, 2, 0]]),
-    (0, 1),
 )
 TEXT = ReadText("two pairs", True, lambda: iter([BATCH]))
 
@@ -64,7 +63,7 @@ def test_cosines_of_streams_at_real_tokens(make_model: ModelMaker) -> None:
     """Between depths, and between what enters a layer and leaves it, which differ with an aggregation."""
     model = drawn(make_model({"aggregation": "dlcl"}))
     found = similarities(model, TEXT)["encoder"]
-    values = signal_values(model, DeviceBatch(BATCH.source, BATCH.target_input, BATCH.target_output))
+    values = signal_values(model, BATCH)
     streams = [values[Signal("encoder", "embedding")]]
     streams += [values[Signal("encoder", "output", layer)] for layer in range(3)]
     assert len(streams[0]) == 5  # words, no padding

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from deepwire.lab.signals import Signal, signal_values
-from deepwire.lab.subject import PairBatch
 from deepwire.lab.weights import MEAN, analyse_weights, text_weights
 from deepwire.model.introspection import DepthWeights
 from deepwire.model.translation_model import TranslationModel
+from deepwire.training.device import DeviceBatch
 
 ModelMaker = Callable[..., TranslationModel]
 Store = Callable[..., str]
@@ -37,17 +37,17 @@ def drawn(model: TranslationModel) -> TranslationModel:
     return model.eval()
 
 
-def one_word(source: int = 5) -> PairBatch:
+def one_word(source: int = 5) -> DeviceBatch:
     """A sentence and a translation of one word: its weights are their own mean."""
-    return PairBatch(torch.tensor([[source]]), torch.tensor([[1]]), torch.tensor([[2]]), (0,))
+    return DeviceBatch(torch.tensor([[source]]), torch.tensor([[1]]), torch.tensor([[2]]))
 
 
-def values(model: TranslationModel, batch: PairBatch) -> dict[Signal, Tensor]:
+def values(model: TranslationModel, batch: DeviceBatch) -> dict[Signal, Tensor]:
     """What sub-layers read and give."""
     return signal_values(model, batch)
 
 
-def of_encoder(model: TranslationModel, *batches: PairBatch) -> dict[str, DepthWeights]:
+def of_encoder(model: TranslationModel, *batches: DeviceBatch) -> dict[str, DepthWeights]:
     return {weights.key: weights for side, weights in text_weights(model, batches) if side == "encoder"}
 
 
@@ -92,14 +92,12 @@ def test_parts_of_a_stream_show_their_sizes(make_model: ModelMaker) -> None:
     expected = torch.ones(7, 7).double().masked_fill(torch.ones(7, 7).triu(1) > 0, torch.nan)
     torch.testing.assert_close(table, expected, equal_nan=True)
     model = drawn(model)
-    padded = PairBatch(
-        torch.tensor([[5, 0], [6, 2]]), torch.tensor([[1], [1]]), torch.tensor([[2], [2]]), (0, 1)
-    )
+    padded = DeviceBatch(torch.tensor([[5, 0], [6, 2]]), torch.tensor([[1], [1]]), torch.tensor([[2], [2]]))
     both = of_encoder(model, padded)["mixing"].values
     alone = of_encoder(model, one_word())["mixing"].values
-    other = of_encoder(
-        model, PairBatch(torch.tensor([[6, 2]]), torch.tensor([[1]]), torch.tensor([[2]]), (0,))
-    )["mixing"].values
+    other = of_encoder(model, DeviceBatch(torch.tensor([[6, 2]]), torch.tensor([[1]]), torch.tensor([[2]])))[
+        "mixing"
+    ].values
     torch.testing.assert_close(both, (alone + 2 * other) / 3, atol=1e-6, rtol=1e-6, equal_nan=True)
 
 

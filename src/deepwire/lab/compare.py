@@ -448,13 +448,13 @@ def language_models(models: Sequence[str]) -> bool:
 def _perplexities(request: ComparisonRequest, names: Sequence[str], tell: LogFn) -> _Results:
     """The text read by each language model, each document on its own, in windows of the block of training."""
     refuse_source(request.source, request.direction)
-    text = read_documents(request.models[0], request.reference, request.sentences)
+    description, documents = read_documents(request.models[0], request.reference, request.sentences)
     rows, tests, counts, notes = list[list[Cell]](), list[Comparison](), list[Floats](), list[str]()
     for model, name in zip(request.models, names, strict=True):
         loaded = load_models([model], request.device, request.precision, {})
         assert loaded.text is not None, "the models were looked at before"
         scorer = text_scorer(translator_of(loaded, warn=tell), loaded.text)
-        each = list(scorer.scores(text.documents))
+        each = list(scorer.scores(documents))
         whole = sum(each, TextScore())
         tell(f"{name}: {counted(len(each), 'document')}, {counted(whole.tokens, 'token')}")
         notes.append(f"{name}: read in {loaded.precision}")
@@ -487,5 +487,5 @@ def _perplexities(request: ComparisonRequest, names: Sequence[str], tell: LogFn)
             )
         ],
         notes=[*notes, *few_sentences(request.paired, len(counts[0]), "documents")],
-        read=[text.description],
+        read=[description],
     )

@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from deepwire.data.languages import Direction
 from deepwire.errors import UsageError
 from deepwire.lab.finding import BarChart, Figure, Finding, HeatMap, Series, Table, provenance
-from deepwire.lab.subject import PairBatch, open_model, repeating, text_for
+from deepwire.lab.subject import open_model, repeating, text_for
 from deepwire.model.introspection import GateProbe, Place
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
+from deepwire.training.device import DeviceBatch
 
 CLOSED, OPEN = 0.1, 0.9
 
@@ -126,7 +127,7 @@ class FamilyStatistics:
 
 
 @torch.inference_mode()
-def observe(model: TranslationModel, batches: Iterable[PairBatch]) -> list[FamilyStatistics]:
+def observe(model: TranslationModel, batches: Iterable[DeviceBatch]) -> list[FamilyStatistics]:
     """Let the model read text, with the reference as the decoder's past, and add up its gates.
 
     Padding is left out, and the model stays as it was. One entry for each kind of gate in each stack; none

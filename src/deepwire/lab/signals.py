@@ -21,7 +21,6 @@ from deepwire.decoding.model_loading import pick_device
 from deepwire.errors import DataError, UsageError
 from deepwire.lab.finding import Figure, Finding, LineChart, ModelSource, Series, Table, provenance
 from deepwire.lab.subject import (
-    PairBatch,
     TrainingText,
     open_model,
     open_untrained,
@@ -120,7 +119,7 @@ def signal_sizes(
 
 
 @torch.no_grad()
-def signal_values(model: TranslationModel, batch: DeviceBatch | PairBatch) -> dict[Signal, Tensor]:
+def signal_values(model: TranslationModel, batch: DeviceBatch) -> dict[Signal, Tensor]:
     """The signals themselves at the real tokens of one batch, `[tokens, ...]`, without dropout.
 
     Of several results of a stack the first is taken.
@@ -159,7 +158,7 @@ class _Pass:
     `words` are the real tokens of those that a stack reads, `target_words` those of the target, `[B, T]`.
     """
 
-    def __init__(self, model: TranslationModel, batch: DeviceBatch | PairBatch) -> None:
+    def __init__(self, model: TranslationModel, batch: DeviceBatch) -> None:
         inputs = model.reads(batch.source, batch.target_input)
         self.words = {side: tokens != model.pad_id for side, tokens in inputs.items()}
         self.target_words = batch.target_input != model.pad_id
@@ -278,20 +277,35 @@ def analyse_signal(
     """
     place = pick_device(device)
     if is_run_file(subject):
-        opened = _untrained(subject, overrides, seeds or _SEEDS, place)
-    elif overrides or seeds is not None:
+        text = open_untrained(subject, overrides)
+        drawn = range(text.config.seed, text.config.seed + (seeds or _SEEDS))
+        title = f"First forward pass of {' '.join((subject, *overrides))}, untrained"
+        models = (untrained_model(text, seed, place) for seed in drawn)
+        told = f"{drawn[0]} to {drawn[-1]}" if len(drawn) > 1 else str(drawn[0])
+        return _signal_finding(title, text, models, _batches(text, tokens, place), settings={"seeds": told})
+    if overrides or seeds is not None:
         change = "changed" if overrides else "drawn with other seeds"
         raise UsageError(
             f"{subject}: a trained model cannot be {change}", "give its run file, as it is before training"
         )
-    else:
-        opened = _trained(subject, device)
-    text = opened.text
+    opened = open_model(subject, device)
+    text = training_text(subject, opened.loaded)
     batches = _batches(text, tokens, place)
+    return _signal_finding(f"Signals of {subject}", text, [opened.loaded.model], batches, [opened.source])
+
+
+def _signal_finding(
+    title: str,
+    text: TrainingText,
+    models: Iterable[TranslationModel],
+    batches: Sequence[DeviceBatch],
+    sources: Sequence[ModelSource] = (),
+    settings: Mapping[str, str] | None = None,
+) -> Finding:
     training = text.config.training
     smoothing = (training.label_smoothing, training.label_smoothing_form)
     measured = []
-    for model in opened.models:  # one in memory at a time
+    for model in models:  # one in memory at a time
         measured.append(signal_sizes(model, batches, smoothing))
     sizes = SizesOfSeeds(
         len(measured),
@@ -299,9 +313,10 @@ def analyse_signal(
         _spreads([each.gradients for each in measured]),
     )
     rows = sum(len(batch.source) for batch in batches)
+    unit = "pairs" if text.config.data.text is None else "blocks"
     return Finding(
         analysis="signal",
-        title=opened.title,
+        title=title,
         measured="Root of the mean square (rms) of all numbers at real tokens, without dropout, in float32"
         + (f"; the mean over {len(measured)} seeds, in figures with the range." if len(measured) > 1 else ".")
         + " Gradients of what layers give are those of the loss summed over target tokens, gradients of "
@@ -310,40 +325,9 @@ def analyse_signal(
         figures=_figures(model, sizes),
         notes=[_MIXED, *([_MEMORY] if "encoder" in model.stacks() else [])],
         provenance=provenance(
-            opened.sources,
-            [f"training text, {rows:,} of {len(text.prepared.train):,} {text.unit}"],
-            opened.settings,
+            sources, [f"training text, {rows:,} of {len(text.prepared.train):,} {unit}"], settings
         ),
     )
-
-
-@dataclass(frozen=True)
-class _Subject:
-    """The models to look at, their text, and what a finding says of them."""
-
-    title: str
-    text: TrainingText
-    models: Iterable[TranslationModel]
-    sources: Sequence[ModelSource] = ()
-    settings: dict[str, str] = field(default_factory=dict)
-
-
-def _untrained(name: str, overrides: Sequence[str], seeds: int, device: torch.device) -> _Subject:
-    text = open_untrained(name, overrides)
-    last = text.config.seed + seeds - 1
-    drawn = range(text.config.seed, last + 1)
-    return _Subject(
-        f"First forward pass of {' '.join((name, *overrides))}, untrained",
-        text,
-        (untrained_model(text, seed, device) for seed in drawn),
-        settings={"seeds": f"{drawn[0]} to {last}" if seeds > 1 else str(last)},
-    )
-
-
-def _trained(name: str, device: str) -> _Subject:
-    opened = open_model(name, device)
-    text = training_text(name, opened.loaded)
-    return _Subject(f"Signals of {name}", text, [opened.loaded.model], [opened.source])
 
 
 @dataclass(frozen=True)

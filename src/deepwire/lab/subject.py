@@ -11,7 +11,6 @@ from pathlib import Path
 
 import torch
 from pydantic import ValidationError
-from torch import Tensor
 
 from deepwire.checkpoint.model_files import fingerprint
 from deepwire.checkpoint.model_path import find_model
@@ -24,14 +23,20 @@ from deepwire.data.languages import Direction
 from deepwire.data.prepare.build import Progress
 from deepwire.data.prepare.packing import document_ids, documents_of
 from deepwire.data.prepare.prepared import Prepared, prepare
-from deepwire.data.text.corpus import read_pairs as read_corpus
 from deepwire.data.vocabulary import BOS, EOS, Vocabularies
 from deepwire.decoding.model_inputs import LanguageSelector, batches_by_length, pad_batch, target_language_ids
 from deepwire.decoding.model_loading import languages_of, pick_device
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.evaluation.directed_texts import texts_of_run
 from deepwire.evaluation.metric import check_line_counts
-from deepwire.evaluation.texts import Text, data_section, read_text, selected_target, test_set
+from deepwire.evaluation.texts import (
+    Text,
+    data_section,
+    read_text,
+    selected_target,
+    test_set,
+    usable_pairs,
+)
 from deepwire.io.regular_files import read_json
 from deepwire.lab.finding import ModelSource
 from deepwire.model.build import build_model
@@ -39,7 +44,7 @@ from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.process import own_random_numbers, seed_random_numbers
 from deepwire.runfile import RunFile, completed, load_run_file
-from deepwire.training.device import DeviceUpdate, feed
+from deepwire.training.device import DeviceBatch, DeviceUpdate, feed
 
 BATCH_TOKENS = 1024
 LONGEST = 256
@@ -172,26 +177,7 @@ def read_pairs(
     return ParallelText(*texts).beginning(limit)
 
 
-@dataclass(frozen=True)
-class PairBatch:
-    """Pairs as ids, padded on the right; int64.
-
-    Attributes:
-        source: ``[B, S]``, ending in EOS.
-        target_input: ``[B, T]``, beginning with BOS or the tag of the language.
-        target_output: ``[B, T]``, ending in EOS.
-        rows: Which pairs these are, counted from 0.
-        languages: Target language of each row, ``[B]``, in a model of several directions.
-    """
-
-    source: Tensor
-    target_input: Tensor
-    target_output: Tensor
-    rows: tuple[int, ...]
-    languages: Tensor | None = None
-
-
-def batches(subject: AnalysedModel, pairs: ParallelText, *, to: str = "") -> Iterator[PairBatch]:
+def batches(subject: AnalysedModel, pairs: ParallelText, *, to: str = "") -> Iterator[DeviceBatch]:
     """The pairs as the model reads them in training, longest first; pairs with an empty side are left out.
 
     `to` is the language of the references, for a model of several directions.
@@ -215,28 +201,13 @@ def batches(subject: AnalysedModel, pairs: ParallelText, *, to: str = "") -> Ite
     device = next(subject.loaded.model.parameters()).device
     lengths = [max(len(sources[row]), len(targets[row])) + 1 for row in full]
     for batch in batches_by_length(lengths, BATCH_TOKENS):
-        rows = tuple(full[index] for index in batch)
-        yield PairBatch(
+        rows = [full[index] for index in batch]
+        yield DeviceBatch(
             pad_batch([[*head, *sources[row], EOS] for row in rows], device),
             pad_batch([[first, *targets[row]] for row in rows], device),
             pad_batch([[*targets[row], EOS] for row in rows], device),
-            rows,
             None if into is None else target_language_ids([into] * len(rows), device),
         )
-
-
-@dataclass(frozen=True)
-class DocumentText:
-    """The lines of each document of a text for language models."""
-
-    name: str
-    unit: Unit
-    documents: Sequence[Sequence[str]]
-
-    @property
-    def description(self) -> str:
-        """Name and size, for the provenance of a finding."""
-        return f"{self.name}, {counted(len(self.documents), 'document')}"
 
 
 def text_of_model(name: str) -> Unit | None:
@@ -249,51 +220,44 @@ def text_of_model(name: str) -> Unit | None:
     return None if text is None else TextConfig.model_validate(text).unit
 
 
-def read_documents(model: str, file: Path | None, limit: int | None) -> DocumentText:
+def read_documents(model: str, file: Path | None, limit: int | None) -> tuple[str, list[list[str]]]:
     """The first `limit` documents of a file, or of the `data.test` in the run file of a language model.
+
+    Returns:
+        Name and size of the text, for the provenance of a finding, and the lines of each document.
 
     Raises:
         UsageError: No file is given, and the model belongs to no run that names a test text.
         DataError: The text cannot be read, or has no document.
     """
-    if file is not None:
-        text = read_text(file)
-        name, lines = text.name, text.lines
-    else:
-        name, lines = _test_lines(model)
+    text = read_text(file) if file is not None else _test_text(model)
     unit = text_of_model(model)
     assert unit is not None, "the models were looked at before"
-    documents = list(islice(documents_of(lines, unit), limit))
+    documents = list(islice(documents_of(text.lines, unit), limit))
     if not documents:
-        raise DataError(f"{name}: has no line that is not empty")
-    return DocumentText(name, unit, documents)
+        raise DataError(f"{text.name}: has no line that is not empty")
+    return f"{text.name}, {counted(len(documents), 'document')}", documents
 
 
-def _test_lines(model: str) -> tuple[str, list[str]]:
+def _test_text(model: str) -> Text:
     data = data_section(model)
     if not data.test:
         raise UsageError(f"{model}: the run file names no data.test", "give the text: --reference FILE")
     corpus = data.test[0]
-    lines = []
-    for pair in read_corpus(corpus, data):
-        if pair.fault:
-            raise DataError(f"{corpus.label}:{pair.line}: the line cannot be used ({pair.fault})")
-        lines.append(pair.target)
-    return corpus.label, lines
+    return Text(corpus.label, [pair.target for pair in usable_pairs(corpus, data)])
 
 
-def document_batches(subject: AnalysedModel, text: DocumentText) -> Iterator[PairBatch]:
-    """The documents as a language model reads them, behind the end of another one; sources are empty."""
+def document_batches(subject: AnalysedModel, documents: Sequence[Sequence[str]]) -> Iterator[DeviceBatch]:
+    """Documents as a language model reads them, behind the end of another one; sources are empty."""
     vocabulary = subject.loaded.vocabularies.target
-    ids = [document_ids(lines, vocabulary)[:LONGEST] for lines in text.documents]
+    ids = [document_ids(lines, vocabulary)[:LONGEST] for lines in documents]
     device = next(subject.loaded.model.parameters()).device
     for batch in batches_by_length([len(row) for row in ids], BATCH_TOKENS):
         chosen = [ids[index] for index in batch]
-        yield PairBatch(
+        yield DeviceBatch(
             torch.zeros(len(chosen), 0, dtype=torch.int64, device=device),
             pad_batch([[EOS, *row[:-1]] for row in chosen], device),
             pad_batch(chosen, device),
-            tuple(batch),
         )
 
 
@@ -309,7 +273,7 @@ class ReadText:
 
     description: str
     pairs: bool
-    batches: Callable[[], Iterator[PairBatch]]
+    batches: Callable[[], Iterator[DeviceBatch]]
 
     @property
     def past(self) -> str:
@@ -338,8 +302,8 @@ def text_for(
     """
     if text_of_model(subject.name) is not None:
         refuse_source(source, direction)
-        documents = read_documents(subject.name, reference, sentences)
-        return ReadText(documents.description, False, partial(document_batches, subject, documents))
+        description, documents = read_documents(subject.name, reference, sentences)
+        return ReadText(description, False, partial(document_batches, subject, documents))
     to = selected_target(subject.name, direction)
     return text_of_pairs(subject, read_pairs(subject.name, source, reference, sentences, direction), to)
 
@@ -369,11 +333,6 @@ class TrainingText:
 
     config: RunFile
     prepared: Prepared
-
-    @property
-    def unit(self) -> str:
-        """The name of its rows: pairs, or blocks of a language model."""
-        return "pairs" if self.config.data.text is None else "blocks"
 
     def updates(self, device: torch.device, *, batch_tokens: int, seed: int) -> Generator[DeviceUpdate]:
         """Updates without end, in an order that only the seed decides; without random segmentation.

@@ -19,7 +19,7 @@ from deepwire.data.languages import Direction, Languages
 from deepwire.decoding.model_loading import languages_of
 from deepwire.errors import DataError, UsageError
 from deepwire.lab.finding import BarChart, Figure, Finding, HeatMap, LineChart, Series, provenance
-from deepwire.lab.subject import AnalysedModel, PairBatch, ReadText, open_model, repeating, text_for
+from deepwire.lab.subject import AnalysedModel, ReadText, open_model, repeating, text_for
 from deepwire.model.aggregations.aggregation import Aggregation, History
 from deepwire.model.aggregations.mudd import MUDD
 from deepwire.model.connections.connection import Connection, ConnectionWrapper, DepthState
@@ -33,6 +33,7 @@ from deepwire.model.introspection import (
 )
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
+from deepwire.training.device import DeviceBatch
 from deepwire.training.log import read_records
 
 _MEASURED_ON_TEXT = (
@@ -222,7 +223,7 @@ def depends_on_text(model: TranslationModel) -> bool:
 
 @torch.inference_mode()
 def text_weights(
-    model: TranslationModel, batches: Iterable[PairBatch]
+    model: TranslationModel, batches: Iterable[DeviceBatch]
 ) -> Iterator[tuple[Side, DepthWeights]]:
     """Let a model read text, the reference as the decoder's past, and average what weighs its depths.
 
