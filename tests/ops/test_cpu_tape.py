@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import cast
 
@@ -128,3 +130,18 @@ def test_a_library_of_which_a_part_is_missing_is_made_again(monkeypatch, tmp_pat
     made.write_bytes(whole[:5000])
     assert compiled_library.__wrapped__(source).one() == 1
     assert made.stat().st_size == len(whole)
+
+
+def test_recording_imports_no_compiler_of_torch():
+    """It would take seconds, in front of the second sentence that anybody translates."""
+    program = """if True:
+        import sys
+        import torch
+        from deepwire.ops.cpu_tape import CpuTape, library
+        layer, x = torch.nn.Linear(8, 8), torch.randn(2, 1, 8)
+        with torch.inference_mode():
+            CpuTape(layer, library()).capture(lambda: layer(x).sigmoid() * 2 + x @ layer.weight.t())
+        print(sorted({"sympy", "torch._dynamo"} & sys.modules.keys()))
+    """
+    found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert found.stdout == "[]\n"

@@ -36,6 +36,10 @@ MEMORY_FOR_GRAPHS = 16 * 2**30
 """Bytes of a GPU that must be free. On an H200, graphs of a Transformer base took 5.5 GiB."""
 # Source lengths are padded to multiples of this, so that batches come in few shapes.
 _LENGTH_STEP = 16
+# Sentences times the width of a model: with more, beginning an operation takes little of its time.
+_WIDTH = 2**13
+MEMORY_OF_TAPES = 2**30
+"""Bytes that all tapes of a model may keep."""
 # Encoding more takes longer than beginning each operation.
 _FEW_TOKENS = 128
 
@@ -52,7 +56,8 @@ def capturing(
     if device.type == "cuda":
         return CapturedModel(model, CudaGraphCapture(device)) if is_captured(wanted, device) else model
     compiled = None if model.head.table.weight.dtype != torch.float32 else library()
-    return model if compiled is None else CapturedModel(model, CpuTape(model, compiled))
+    most = max(8, _WIDTH // model.head.table.weight.size(1))
+    return model if compiled is None else CapturedModel(model, CpuTape(model, compiled, most))
 
 
 class GraphCapture(Protocol):
@@ -61,10 +66,12 @@ class GraphCapture(Protocol):
     Attributes:
         most: Sentences of a batch whose steps are captured; those of larger ones run as they are. None: any.
         room: Slots that caches get at a time: more of them are fewer shapes.
+        patience: How many steps of a shape run as they are before one is captured, which takes longer.
     """
 
     most: int | None
     room: int
+    patience: int
 
     def capture(self, work: Callable[[], Result]) -> tuple[Result, Callable[[], None]]:
         """The result of `work`, and the replay: only a replay fills the tensors which were returned.
@@ -80,6 +87,7 @@ class CudaGraphCapture:
 
     most: int | None = None
     room = 1
+    patience = 1
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -132,7 +140,7 @@ class CapturedState(DecoderState):
 class CapturedModel:
     """A model whose steps are captured; an `EnsembleMember` like the model itself.
 
-    The first step of a shape runs as it is, the second is captured. Log-probabilities are only valid until
+    The first steps of a shape run as they are, then one is captured. Log-probabilities are only valid until
     the next step.
 
     Args:
@@ -147,8 +155,8 @@ class CapturedModel:
         # What reads values, of parts of other packages, and so is not captured.
         self._reading: set[str] = set()
         self._capture: GraphCapture | None = capture
-        # None: the shape was met once. Least recently used first.
-        self._captured: OrderedDict[Hashable, _CapturedStep | None] = OrderedDict()
+        # A number: of steps of that shape so far. Least recently used first.
+        self._captured: OrderedDict[Hashable, _CapturedStep | int] = OrderedDict()
 
     @torch.inference_mode()
     def start(
@@ -228,7 +236,7 @@ class CapturedModel:
     def _captured_step(
         self, tokens: Tensor, state: CapturedState, capture: GraphCapture
     ) -> _CapturedStep | None:
-        """The captured step of the shape of this state; None if it is new, or another batch lies there.
+        """The captured step of the shape of this state; None if it is new, or other batches lie there.
 
         From now on no other batch may lie there.
         """
@@ -236,18 +244,27 @@ class CapturedModel:
         if captured is not None and captured.sizes == _sizes(state):
             return captured
         shape = _shape(state)
-        known = shape in self._captured
-        captured = self._captured.get(shape)
-        if known and captured is None:
-            captured = _CapturedStep(self._model, tokens, state, capture)
-        self._captured[shape] = captured
-        self._captured.move_to_end(shape)
-        if len(self._captured) > MAX_GRAPHS:
-            self._captured.popitem(last=False)
-        if captured is None or not captured.is_free_for(state.batch):
+        # A CPU translates several batches at a time: each has a tape of its own.
+        for key in ((shape, number) for number in range(1 if capture.most is None else MAX_GRAPHS)):
+            step = self._captured.get(key, 0)
+            if isinstance(step, int) or step.is_free_for(state.batch):
+                break
+        else:
             return None
-        captured.reserve(state.batch)
-        return captured
+        if isinstance(step, int):
+            ready = step == capture.patience
+            step = _CapturedStep(self._model, tokens, state, capture) if ready else step + 1
+        self._captured[key] = step
+        self._captured.move_to_end(key)
+        while len(self._captured) > MAX_GRAPHS or self._bytes() > MEMORY_OF_TAPES:
+            self._captured.popitem(last=False)
+        if isinstance(step, int):
+            return None
+        step.reserve(state.batch)
+        return step
+
+    def _bytes(self) -> int:
+        return sum(step.bytes for step in self._captured.values() if isinstance(step, _CapturedStep))
 
     def score(
         self, source: Tensor, target_input: Tensor, target_output: Tensor, *, languages: Tensor | None = None
@@ -310,6 +327,7 @@ class _CapturedStep:
                 return model.step_at(self._vectors, self._tokens, self._state.at(index))
 
         (self._log_probs, self._after), self._replay = capture.capture(work)
+        self.bytes = self._replay.bytes if isinstance(self._replay, Replay) else 0
         self._moves = self._moved()
 
     def _moved(self) -> Numbers | None:

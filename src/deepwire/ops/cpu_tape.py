@@ -35,6 +35,7 @@ _FUNCTIONS = (
     *("clone", "add", "sub", "mul", "div", "neg", "relu", "sigmoid", "tanh", "silu", "gelu", "exp", "sqrt"),
     *("rsqrt", "square", "addcmul", "glu", "abs", "maximum", "sum", "amax"),
 )
+_OF_PARTS = torch._C.DispatchKey.CompositeImplicitAutograd
 _ELEMENTWISE, _LINEAR, _ATTENTION, _SOFTMAX, _NORM, _ROWS, _PUT = range(7)
 
 
@@ -85,10 +86,11 @@ class Replay:
 
     Attributes:
         code: The whole step, as the C file reads it; None where torch does some of it.
+        bytes: Memory of its tensors, without weights.
     """
 
     def __init__(
-        self, compiled: ctypes.CDLL, parts: Sequence[Numbers | Callable[[], object]], kept: object
+        self, compiled: ctypes.CDLL, parts: Sequence[Numbers | Callable[[], object]], kept: object, size: int
     ) -> None:
         self._compiled, self._kept = compiled, (parts, kept)
         self._calls = [
@@ -96,6 +98,7 @@ class Replay:
             for part in parts
         ]
         self.code = parts[0] if len(parts) == 1 and isinstance(parts[0], np.ndarray) else None
+        self.bytes = size
 
     def __call__(self) -> None:
         """Carry it out once."""
@@ -114,12 +117,11 @@ class Replay:
 class CpuTape:
     """Captures the steps of a model in float32: a `deepwire.model.captured_steps.GraphCapture`."""
 
-    # With more sentences, beginning an operation takes little of its time.
-    most: int | None = 8
     room = 64
+    patience = 40
 
-    def __init__(self, model: nn.Module, compiled: ctypes.CDLL) -> None:
-        self.compiled = compiled
+    def __init__(self, model: nn.Module, compiled: ctypes.CDLL, most: int | None = None) -> None:
+        self.compiled, self.most = compiled, most
         held = [each for module in model.modules() for each in (*vars(module).values(), *module.parameters())]
         # The tensors too, so that no other takes their addresses.
         self._weights = {
@@ -165,6 +167,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._code: list[int] = []
         self._parts: list[Numbers | Callable[[], object]] = []
         self._kept: list[object] = []
+        self._sizes: dict[int, int] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: what torch's compiler is to skip, it imports the compiler for, in some seconds."""
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Carry an operation out, and take it down."""
@@ -173,9 +181,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         name = func._schema.name.removeprefix("aten::").removesuffix("_")
         record = _RECORDS.get(name)
-        if record is None and func._can_decompose():
-            with self:
-                return func.decompose(*args, **kwargs)
+        if record is None and _has_parts(func):
+            with self:  # `func.decompose` imports torch's compiler for a product
+                return func._op_dk(_OF_PARTS, *args, **kwargs)
         out = func(*args, **kwargs)
         outs = [
             each for each in (out if isinstance(out, tuple | list) else (out,)) if isinstance(each, Tensor)
@@ -185,6 +193,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not changes and ("empty" in name or all(_storage(each) in given for each in outs)):
             return out  # a view
         self.keep(args, kwargs, outs)
+        self._sizes |= {_storage(each): each.nbytes for each in outs}
         rest = {name: value for name, value in kwargs.items() if name != "out"}
         made = None if record is None else record(self, outs[0], *args, **rest)
         if made is None:
@@ -206,12 +215,17 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def replay(self) -> Replay:
         """The call that carries all of it out again."""
         self._end_code()
-        return Replay(self.tape.compiled, self._parts, self._kept)
+        return Replay(self.tape.compiled, self._parts, self._kept, sum(self._sizes.values()))
 
     def _end_code(self) -> None:
         if self._code:
             self._parts.append(np.array(self._code, dtype=np.int64))
             self._code = []
+
+
+@cache
+def _has_parts(func: Any) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _OF_PARTS)
 
 
 def _storage(tensor: Tensor) -> int:
@@ -253,7 +267,7 @@ def _map(
         return None
     if any(each.dtype != torch.float32 for each in tensors):
         return None
-    shape = torch.broadcast_shapes(*(each.shape for each in tensors))  # type: ignore[no-untyped-call]
+    shape = np.broadcast_shapes(*(each.shape for each in tensors))  # torch imports its compiler here
     axes: list[tuple[int, ...]] = []
     for size, *own in zip(shape, *(each.expand(shape).stride() for each in tensors), strict=True):
         if axes and all(before == size * now for before, now in zip(axes[-1][1:], own, strict=True)):
