@@ -128,7 +128,8 @@ def compare_runs(request: ComparisonRequest, tell: LogFn) -> Finding:
         raise UsageError("a comparison needs two or more runs", f"name another: {command}")
     request.paired.check(len(request.models))
     runs = [read_run(name) for name in request.models]
-    names = short_names(request.models)
+    last_parts = [Path(name).name for name in request.models]
+    names = last_parts if len(set(last_parts)) == len(runs) else request.models
     if not request.translate:
         results = _Results()
     elif language_models(request.models):
@@ -156,12 +157,6 @@ def compare_runs(request: ComparisonRequest, tell: LogFn) -> Finding:
         notes=notes,
         provenance=provenance([run.source for run in runs], results.read),
     )
-
-
-def short_names(names: Sequence[str]) -> list[str]:
-    """The last parts of the names, where these differ."""
-    last = [Path(name).name for name in names]
-    return last if len(set(last)) == len(last) else list(names)
 
 
 @dataclass(frozen=True)

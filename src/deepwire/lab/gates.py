@@ -64,7 +64,13 @@ def analyse_gates(
         f"{CLOSED} and as open above {OPEN}.",
         tables=[_table(family) for family in families],
         figures=[figure for family in families for figure in _figures(family)],
-        notes=sorted({note for family in families for note in _meanings(family)}),
+        notes=sorted(
+            {
+                f"{family.probe.family}, {gate} gate 1: {meaning}."
+                for family in families
+                for gate, meaning in family.probe.meaning.items()
+            }
+        ),
         provenance=provenance([subject.source], [text.description]),
     )
 
@@ -280,8 +286,3 @@ def _reach(family: FamilyStatistics, name: str) -> HeatMap:
         columns=["embedding", *rows[:-1]],
         values=[[kept.get((begin - 1, end)) for begin in range(len(rows))] for end in range(len(rows))],
     )
-
-
-def _meanings(family: FamilyStatistics) -> Iterator[str]:
-    for gate, meaning in family.probe.meaning.items():
-        yield f"{family.probe.family}, {gate} gate 1: {meaning}."

@@ -43,10 +43,6 @@ from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device import DeviceBatch
 
 
-def _quiet(_text: str) -> None:
-    """Tell nobody."""
-
-
 def analyse_similarity(
     model: str,
     source: Path | None = None,
@@ -56,7 +52,7 @@ def analyse_similarity(
     direction: Direction | None = None,
     *,
     sides: Sequence[Side] = SIDES,
-    tell: LogFn = _quiet,
+    tell: LogFn = lambda _: None,
 ) -> Finding:
     """How alike the streams at different depths are, and the loss without each layer.
 
@@ -179,7 +175,7 @@ def _reads_below(model: TranslationModel, side: Side) -> str:
 
 
 def losses_without_layers(
-    model: TranslationModel, side: Side, text: ReadText, tell: LogFn = _quiet
+    model: TranslationModel, side: Side, text: ReadText, tell: LogFn = lambda _: None
 ) -> list[float]:
     """The loss of a model without layer 1, 2, ... of a stack alone."""
     stack = model.stack(side)
@@ -229,7 +225,7 @@ def analyse_linearity(
     updates: int = 200,
     tokens: int = 4096,
     scorer: Scorer | None = None,
-    tell: LogFn = _quiet,
+    tell: LogFn = lambda _: None,
 ) -> Finding:
     """The loss with one layer at a time replaced by the linear map that is nearest to it.
 

@@ -468,7 +468,8 @@ def analyse_gradients(run: str) -> Finding:
                 )
             )
             numbers = [float(key.partition(".")[2]) for key in layers]
-            medians.append(Series(name=side, x=numbers, y=[_median(curve.y) for curve in curves]))
+            finite = [[y for y in curve.y if y is not None] for curve in curves]
+            medians.append(Series(name=side, x=numbers, y=[median(each or [math.nan]) for each in finite]))
     by_layer = LineChart(  # no bars: on a logarithmic scale they begin nowhere
         name="gradients-by-layer",
         title="Gradient norm by layer, median over the recorded updates",
@@ -503,8 +504,3 @@ def _update(record: Mapping[str, object], path: str) -> float:
 def _norms(records: Sequence[Mapping[str, object]], key: str) -> list[float | None]:
     values = [record.get(key) for record in records]
     return [float(value) if isinstance(value, int | float) else None for value in values]
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    finite = [value for value in values if value is not None]
-    return median(finite) if finite else None

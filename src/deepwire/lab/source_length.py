@@ -12,7 +12,7 @@ import numpy as np
 from deepwire.errors import DataError, LogFn, UsageError
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import script_without_spaces
-from deepwire.evaluation.significance import Interval, interval, resampled_scores
+from deepwire.evaluation.significance import interval, resampled_scores
 from deepwire.evaluation.texts import Text
 from deepwire.lab.finding import BarChart, Finding, Series, Table, provenance
 from deepwire.lab.scorer import WARM_UP, Scorer
@@ -53,13 +53,14 @@ class LengthScore:
     """One model on one bucket.
 
     Attributes:
-        bleu: BLEU of the bucket by itself, with the 95 % interval of bootstrap resamples.
+        bleu: BLEU of the bucket by itself; `low` and `high`: its 95 % interval by bootstrap resamples.
         speed: Translated sentences a second; the best of the rounds.
     """
 
     bucket: Bucket
     bleu: float
-    range: Interval
+    low: float
+    high: float
     speed: float
 
 
@@ -129,12 +130,10 @@ def _score(
     metric: Metric, bucket: Bucket, lines: Sequence[str], reference: Text, seconds: float
 ) -> LengthScore:
     statistics = metric.statistics(lines, reference.answers)
-    return LengthScore(
-        bucket,
-        bleu=float(metric.values(np.sum(statistics, axis=0))),
-        range=interval(resampled_scores(metric, (statistics,), samples=SAMPLES)[0]),
-        speed=len(lines) / seconds,
-    )
+    bleu = float(metric.values(np.sum(statistics, axis=0)))
+    drawn = interval(resampled_scores(metric, (statistics,), samples=SAMPLES)[0])
+    # Resamples of very few sentences may all lie on one side of their BLEU.
+    return LengthScore(bucket, bleu, min(bleu, drawn.low), max(bleu, drawn.high), len(lines) / seconds)
 
 
 def source_length_finding(
@@ -149,7 +148,15 @@ def source_length_finding(
     categories = [bucket.name for bucket in buckets]
     columns = [f"source {unit}", "sentences", "BLEU .2", "from .2", "to .2", "speed [sentences/s] .1"]
     rows = [
-        (name, score.bucket.name, len(score.bucket.rows), score.bleu, *_ends(score), score.speed)
+        (
+            name,
+            score.bucket.name,
+            len(score.bucket.rows),
+            score.bleu,
+            score.low,
+            score.high,
+            score.speed,
+        )
         for name, scores in scores_of
         for score in scores
     ]
@@ -171,7 +178,15 @@ def source_length_finding(
                 x=x,
                 y="BLEU",
                 categories=categories,
-                series=[_bleu(*each) for each in scores_of],
+                series=[
+                    Series(
+                        name=name,
+                        y=[score.bleu for score in scores],
+                        low=[score.low for score in scores],
+                        high=[score.high for score in scores],
+                    )
+                    for name, scores in scores_of
+                ],
             ),
             BarChart(
                 name="speed",
@@ -186,13 +201,3 @@ def source_length_finding(
             [scorer.source for scorer in scorers], (first.pairs.description,), first.settings
         ),
     )
-
-
-def _ends(score: LengthScore) -> tuple[float, float]:
-    """The range of BLEU, with BLEU in it: resamples of very few sentences may all lie on one side."""
-    return min(score.bleu, score.range.low), max(score.bleu, score.range.high)
-
-
-def _bleu(name: str, scores: Sequence[LengthScore]) -> Series:
-    low, high = zip(*map(_ends, scores), strict=True)
-    return Series(name=name, y=[score.bleu for score in scores], low=low, high=high)

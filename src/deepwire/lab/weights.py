@@ -98,13 +98,13 @@ def analyse_weights(
             f"gates see {shlex.join(['deepwire', 'analyze', 'gates', model])}",
         )
     matrices = [_matrix(side, each, languages) for side, each in weights]
-    over_training = _over_training(subject, matrices)
+    records = [] if subject.run is None else read_records(subject.run.depth_weights)
     return Finding(
         analysis="weights",
         title=f"Connection weights of {model}",
         measured="The numbers by which the model weighs what comes from different depths, read from its "
         f"parameters{_MEASURED_ON_TEXT if text else ': no text is involved.'}",
-        figures=[*map(_figure, matrices), *over_training],
+        figures=[*map(_figure, matrices), *_over_training(matrices, records)],
         notes=_notes(matrices, network, missing),
         provenance=provenance([subject.source], [text.description] if text else ()),
     )
@@ -174,38 +174,33 @@ def _figure(matrix: _Matrix) -> Figure:
     )
 
 
-def _over_training(subject: AnalysedModel, matrices: Sequence[_Matrix]) -> list[Figure]:
-    """Curves of the weights over training, as the run recorded them; empty without records."""
-    if subject.run is None:
-        return []
-    records = read_records(subject.run.depth_weights)
-    return [figure for matrix in matrices if (figure := _curves(matrix, records)) is not None]
-
-
-def _curves(matrix: _Matrix, records: Sequence[Mapping[str, object]]) -> Figure | None:
-    """The last row of the weights over updates, one line for each column."""
-    weights = matrix.weights
-    rows: dict[int, list[float | None]] = {}
-    for record in records:
-        match record.get("update"), record.get(f"{matrix.side}.{weights.key}"):
-            case int(update), [*_, list(row)] if len(row) == len(weights.columns):
-                rows[update] = [value if isinstance(value, float) else None for value in row]
-    if len(rows) < 2:
-        return None
-    last = f"The last row of the matrix: {weights.row_axis} {weights.rows[-1]}."
-    return LineChart(
-        name=f"{matrix.name}-over-training",
-        title=f"{matrix.title}, over training",
-        caption="" if len(weights.rows) == 1 else last,
-        x="update",
-        y=weights.value,
-        series=[
-            Series(name=column, x=list(rows), y=[row[number] for row in rows.values()])
-            for number, column in enumerate(weights.columns)
-        ],
-        legend=weights.column_axis,
-        ordered=True,
-    )
+def _over_training(
+    matrices: Sequence[_Matrix], records: Sequence[Mapping[str, object]]
+) -> Iterator[LineChart]:
+    """The last row of weights over the updates of their records, one line for each column."""
+    for matrix in matrices:
+        weights = matrix.weights
+        rows: dict[int, list[float | None]] = {}
+        for record in records:
+            match record.get("update"), record.get(f"{matrix.side}.{weights.key}"):
+                case int(update), [*_, list(row)] if len(row) == len(weights.columns):
+                    rows[update] = [value if isinstance(value, float) else None for value in row]
+        if len(rows) < 2:
+            continue
+        last = f"The last row of the matrix: {weights.row_axis} {weights.rows[-1]}."
+        yield LineChart(
+            name=f"{matrix.name}-over-training",
+            title=f"{matrix.title}, over training",
+            caption="" if len(weights.rows) == 1 else last,
+            x="update",
+            y=weights.value,
+            series=[
+                Series(name=column, x=list(rows), y=[row[number] for row in rows.values()])
+                for number, column in enumerate(weights.columns)
+            ],
+            legend=weights.column_axis,
+            ordered=True,
+        )
 
 
 MEAN = "mean over the text"

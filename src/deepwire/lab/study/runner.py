@@ -14,7 +14,7 @@ import numpy as np
 from deepwire import __version__
 from deepwire.checkpoint.model_path import average_models
 from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.checkpoint.store import parameter_count
+from deepwire.checkpoint.store import parameter_count, read_metadata
 from deepwire.errors import DeepwireError, DivergedError, LogFn, ModelError
 from deepwire.evaluation.texts import SearchSettings
 from deepwire.io.atomic import disk_errors, write_text
@@ -123,7 +123,9 @@ class StudyRunner:
         if run.budget in record.failed and not self._may_retry(run, retry=retry):
             return False
         require_own_folder(run)
-        if run.name not in self._active and has_mean(run, self._study.plan.average):
+        average = self._study.plan.average
+        kept = average is not None and _mean_folder(run, average).exists()
+        if kept and run.name not in self._active:
             self._finish(run, None)  # its result is gone, or was measured elsewhere
             return False
         return True
@@ -242,13 +244,9 @@ def trial_loss(run: StudyRun) -> float:
     return min(losses)
 
 
-def has_mean(run: StudyRun, average: int | None) -> bool:
-    """Whether a run has been at its budget before and keeps the mean of its checkpoints there."""
-    return average is not None and _mean_folder(RunDirectory(run.folder), run, average).exists()
-
-
-def _mean_folder(directory: RunDirectory, run: StudyRun, average: int) -> Path:
-    return directory.averages / f"{run.updates or run.budget}-{average}"
+def _mean_folder(run: StudyRun, average: int) -> Path:
+    """The place of the mean of the last checkpoints before a budget."""
+    return RunDirectory(run.folder).averages / f"{run.updates or run.budget}-{average}"
 
 
 def _mean(directory: RunDirectory, run: StudyRun, average: int) -> tuple[Path, tuple[int, ...]]:
@@ -256,7 +254,7 @@ def _mean(directory: RunDirectory, run: StudyRun, average: int) -> tuple[Path, t
 
     Checkpoints that a signal asked for are left out: an interrupted run has the same mean as another.
     """
-    target = _mean_folder(directory, run, average)
+    target = _mean_folder(run, average)
     every = run.loaded.config.training.checkpoint_interval
     if not target.exists():
         there = {each.update: each.path for each in directory.checkpoints() if each.update % every == 0}
@@ -273,8 +271,7 @@ def _mean(directory: RunDirectory, run: StudyRun, average: int) -> tuple[Path, t
                 "move the run away, and it will be trained again",
             )
         average_models([there[update] for update in chosen], target)
-    metadata = read_json(target / "config.json").get("metadata")
-    names = metadata.get("average_of") if isinstance(metadata, dict) else None
+    names = read_metadata(target).get("average_of")
     if not isinstance(names, list):
         raise ModelError(f"{target}: does not say what it is the mean of", "remove it")
     return target, tuple(int(str(name).rpartition("-")[2]) for name in names)
@@ -327,11 +324,9 @@ def _translated(
 
 def _trained_with(run: RunDirectory) -> dict[str, str]:
     """Where a run was trained, as it wrote down; deepwire's version is the present one."""
-    stored = read_json(run.environment)
-    there, numerics = stored.get("environment"), stored.get("numerics")
-    found = {"deepwire": __version__}
-    if isinstance(there, dict):
-        found |= {name: str(there[name]) for name in ("torch", "device", "threads") if name in there}
-    if isinstance(numerics, dict) and "precision" in numerics:
-        found["precision"] = str(numerics["precision"])
+    stored, found = read_json(run.environment), {"deepwire": __version__}
+    for part, names in (("environment", ("torch", "device", "threads")), ("numerics", ("precision",))):
+        facts = stored.get(part)
+        if isinstance(facts, dict):
+            found |= {name: str(facts[name]) for name in names if name in facts}
     return found

@@ -9,28 +9,25 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field, ValidationError
 
 from deepwire.errors import DataError
 from deepwire.evaluation.metric import Floats
 from deepwire.io.atomic import disk_errors, write_json
 from deepwire.io.regular_files import read_json
+from deepwire.lab.finding import ReportRecord
 
 _FORMAT: Literal[2] = 2
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class LearningCurve(_Record):
+class LearningCurve(ReportRecord):
     """The validations of a run: when, and their loss in nats a token (None where it was not finite)."""
 
     updates: tuple[int, ...] = ()
     nll: tuple[float | None, ...] = ()
 
 
-class ScoredTest(_Record):
+class ScoredTest(ReportRecord):
     """A test set, translated and scored.
 
     Attributes:
@@ -51,7 +48,7 @@ class ScoredTest(_Record):
     seconds: float
 
 
-class Standing(_Record):
+class Standing(ReportRecord):
     """A run at a budget.
 
     Attributes:
@@ -77,7 +74,7 @@ class Standing(_Record):
     tests: dict[str, ScoredTest]
 
 
-class RunRecord(_Record):
+class RunRecord(ReportRecord):
     """One run, or one trial.
 
     Attributes:
@@ -98,12 +95,12 @@ class RunRecord(_Record):
     settings: tuple[str, ...]
     text: str = ""
     parameters: int = 0
-    trained_with: dict[str, str] = {}
+    trained_with: dict[str, str] = Field(default_factory=dict)
     date: str = ""
     curve: LearningCurve = LearningCurve()
     loss: float | None = None
-    standings: dict[str, Standing] = {}
-    failed: dict[str, str] = {}
+    standings: dict[str, Standing] = Field(default_factory=dict)
+    failed: dict[str, str] = Field(default_factory=dict)
 
 
 class StudyStore:
