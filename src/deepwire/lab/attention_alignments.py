@@ -34,12 +34,9 @@ def analyse_alignment(
 
     Args:
         model: A MODEL name.
-        pairs: Text whose alignments are known.
-        gold: A file with these, see `deepwire.evaluation.alignment_error.read_gold`.
-        first: The number of the first word in it.
-        sentences: Only so many of the pairs, from the beginning.
+        pairs: The whole text of the `gold` file; only `sentences` of its pairs are looked at.
+        gold, first: See `deepwire.evaluation.alignment_error.read_gold`.
         to: The language of the references, for a model of several directions.
-        device: ``cpu``, ``cuda`` or ``auto``.
 
     Raises:
         DataError: The file does not fit the text, or no pair has words on both sides.
@@ -55,6 +52,8 @@ def analyse_alignment(
     counts = alignment_counts(subject, pairs, known, to=to)
     # Of equals single heads come first, in the table as in the note.
     ranked = sorted(counts, key=lambda choice: (counts[choice].error_rate, choice.head is None))
+    best = ranked[0]
+    head = "the mean of all heads" if best.head is None else f"head {best.head}"
     return Finding(
         analysis="alignment",
         title=f"Alignments of {model}",
@@ -63,7 +62,10 @@ def analyse_alignment(
         "the possible gold links. Each subword of the target is linked to the subword of the source with the "
         "largest weight, in the step that reads it or in the one that writes it.",
         tables=[_best_table(counts, ranked[:5]), *(_table(counts, step) for step in STEPS)],
-        notes=[_note(model, counts, ranked[0])],
+        notes=[
+            f"Best: layer {best.layer}, {head}, in the step that {best.step}: AER "
+            f"{100 * counts[best].error_rate:.1f} %. Choose it by: deepwire translate {model} {best.options}"
+        ],
         provenance=provenance(
             [subject.source],
             [pairs.description, f"{gold}, {sum(len(each.sure) for each in known):,} sure links"],
@@ -154,12 +156,4 @@ def _table(counts: dict[Attention, AlignmentCounts], step: Step) -> Table:
         title=f"AER in the step that {step} a subword",
         columns=["layer", *(f"{name} [%] .1" for name in names)],
         rows=rows,
-    )
-
-
-def _note(name: str, counts: dict[Attention, AlignmentCounts], best: Attention) -> str:
-    head = "the mean of all heads" if best.head is None else f"head {best.head}"
-    return (
-        f"Best: layer {best.layer}, {head}, in the step that {best.step}: AER "
-        f"{100 * counts[best].error_rate:.1f} %. Choose it by: deepwire translate {name} {best.options}"
     )

@@ -95,8 +95,9 @@ def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: LogFn) -> 
     tables: list[Table] = []
     figures: list[Figure] = []
     if scores:
-        tables.append(_layers_table(scores))
-        figures.append(_layers_chart(scores))
+        table, chart = _of_layers(scores)
+        tables.append(table)
+        figures.append(chart)
     if groups:
         title = "BLEU with some groups of the decoder"
         tables.append(Table(title=title, columns=["groups", "weight of all .3", "BLEU .2"], rows=groups))
@@ -121,12 +122,10 @@ def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: LogFn) -> 
     )
 
 
-_TITLE = "BLEU with the lowest layers of one stack"
-
-
-def _layers_table(scores: dict[Side, list[float]]) -> Table:
-    return Table(
-        title=_TITLE,
+def _of_layers(scores: dict[Side, list[float]]) -> tuple[Table, LineChart]:
+    title = "BLEU with the lowest layers of one stack"
+    table = Table(
+        title=title,
         columns=["stack", "layers", "left out", "BLEU .2", "change [BLEU] .2"],
         rows=[
             (side, layers, len(of_side) - layers, bleu, bleu - of_side[-1])
@@ -134,11 +133,8 @@ def _layers_table(scores: dict[Side, list[float]]) -> Table:
             for layers, bleu in enumerate(of_side, 1)
         ],
     )
-
-
-def _layers_chart(scores: dict[Side, list[float]]) -> LineChart:
     lines = [
         Series(name=f"{side} (of {len(of_side)})", x=range(1, len(of_side) + 1), y=of_side)
         for side, of_side in scores.items()
     ]
-    return LineChart(name="layers", title=_TITLE, x="layers left", y="BLEU", series=lines)
+    return table, LineChart(name="layers", title=title, x="layers left", y="BLEU", series=lines)

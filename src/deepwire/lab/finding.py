@@ -116,10 +116,6 @@ class Series(ReportRecord):
     high: tuple[Number, ...] = ()
 
 
-def _named(line: Series) -> Column:
-    return Column(name=line.name)
-
-
 class _Figure(ReportRecord):
     """Base of figures.
 
@@ -160,7 +156,7 @@ class LineChart(_Figure):
         whole = all(place.is_integer() for place in places)
         return Table(
             title=f"{self.title}: {self.y}",
-            columns=[Column(name=self.x), *map(_named, self.series)],
+            columns=[Column(name=self.x), *(Column(name=each.name) for each in self.series)],
             rows=[
                 (int(place) if whole else place, *(values.get(place) for values in values_at))
                 for place in places
@@ -182,7 +178,7 @@ class BarChart(_Figure):
         values = zip(*(group.y for group in self.series), strict=True)
         return Table(
             title=f"{self.title}: {self.y}",
-            columns=[Column(name=self.x), *map(_named, self.series)],
+            columns=[Column(name=self.x), *(Column(name=each.name) for each in self.series)],
             rows=[(category, *row) for category, row in zip(self.categories, values, strict=True)],
         )
 

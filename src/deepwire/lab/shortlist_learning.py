@@ -27,13 +27,6 @@ MAX_LENGTH = 512
 _PAIRS_PER_READ = 20_000
 
 
-class AlignmentBlock(NamedTuple):
-    """Pairs of about the same lengths, `[n, S]` and `[n, T]`: their tokens in ascending order, after PAD."""
-
-    source: NDArray[np.int64]
-    target: NDArray[np.int64]
-
-
 @dataclass(frozen=True)
 class TrainingPairs:
     """The sentence pairs that are learned from: `lines` of a store, ascending.
@@ -59,8 +52,11 @@ class TrainingPairs:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def blocks(self) -> Iterator[AlignmentBlock]:
-        """All pairs once, in an order that is always the same."""
+    def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """All pairs once, in an order that is always the same, those of about the same lengths together.
+
+        Sources `[n, S]` and targets `[n, T]`: their tokens in ascending order, after PAD.
+        """
         for first in range(0, len(self.lines), _PAIRS_PER_READ):
             lines = self.lines[first : first + _PAIRS_PER_READ]
             source, target = (side.take(lines) for side in (self.store.source_side, self.store.target_side))
@@ -69,7 +65,7 @@ class TrainingPairs:
             while start < len(order):
                 stop = self._stop(source.lengths[order], target.lengths[order], start)
                 rows = order[start:stop]
-                yield AlignmentBlock(_padded(source, rows), _padded(target, rows))
+                yield _padded(source, rows), _padded(target, rows)
                 start = stop
 
     def _stop(self, sources: Integers, targets: Integers, start: int) -> int:
@@ -134,9 +130,9 @@ def train_ibm_model1(
     for number in range(1, rounds + 1):
         sums = torch.zeros(len(keys), dtype=torch.float64)
         done = 0
-        for block in pairs.blocks():
-            _add_expected(sums, probabilities, keys, _with_null(block.source, sizes[0]), block.target, width)
-            done += len(block.source)
+        for source, target in pairs.blocks():
+            _add_expected(sums, probabilities, keys, _with_null(source, sizes[0]), target, width)
+            done += len(source)
             tell(f"round {number} of {rounds}", done, len(pairs))
         totals = torch.zeros(sizes[0] + 1, dtype=torch.float64).index_add_(0, owners, sums)
         probabilities = (sums / totals[owners].clamp_(min=torch.finfo(torch.float64).tiny)).float()
@@ -177,11 +173,11 @@ def _candidates(pairs: TrainingPairs, sizes: tuple[int, int], most: int, tell: P
     counts = _PairCounts(np.zeros(0, np.int64), np.zeros(0, np.float32))
     waiting: list[NDArray[np.int64]] = []
     held = done = 0
-    for block in pairs.blocks():
-        keys = _keys(_with_null(block.source, sizes[0]), torch.from_numpy(block.target), sizes[1]).view(-1)
+    for source, target in pairs.blocks():
+        keys = _keys(_with_null(source, sizes[0]), torch.from_numpy(target), sizes[1]).view(-1)
         waiting.append(keys[keys >= 0].numpy())
         held += len(waiting[-1])
-        done += len(block.source)
+        done += len(source)
         if held > most or done == len(pairs):
             counts = _strongest(_merged(counts, np.concatenate(waiting)), sizes, most)
             waiting, held = [], 0
@@ -227,9 +223,7 @@ def build_table(
     """The table of lexical probabilities.
 
     Args:
-        learned: Probabilities of pairs of subwords.
         counts: `[V_t]` how often each target subword stands in the text.
-        vocabularies: Whose subwords these are.
         best: Most target subwords of a source subword.
         first: How many of the most frequent target subwords every shortlist has.
     """
@@ -305,8 +299,8 @@ def learn_shortlist(
         sizes = vocabularies.source.size, vocabularies.target.size
         learned = train_ibm_model1(pairs, sizes, rounds=_ROUNDS, tell=tell)
         counts = np.zeros(sizes[1], np.int64)
-        for block in pairs.blocks():
-            counts += np.bincount(block.target[block.target != PAD], minlength=sizes[1])
+        for _, target in pairs.blocks():
+            counts += np.bincount(target[target != PAD], minlength=sizes[1])
         tables[language] = build_table(learned, counts, vocabularies, best=best, first=first)
         made_from[language] = {"pairs": len(pairs), "best": best, "first": first}
     return Shortlist(tables, vocabularies.digest, made_from)

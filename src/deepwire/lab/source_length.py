@@ -15,7 +15,7 @@ from deepwire.evaluation.metric_choice import script_without_spaces
 from deepwire.evaluation.significance import interval, resampled_scores
 from deepwire.evaluation.texts import Text
 from deepwire.lab.finding import BarChart, Finding, Series, Table, provenance
-from deepwire.lab.scorer import WARM_UP, Scorer
+from deepwire.lab.scorer import WARM_UP, Scorer, TimedTranslation
 
 LengthUnit = Literal["words", "characters"]
 SAMPLES = 1000
@@ -107,28 +107,24 @@ def length_scores(
     Rounds go over models and buckets in turn, so that a busy moment of the machine does not hit one alone.
     """
     sources, reference = scorers[0].pairs.source.lines, scorers[0].pairs.reference
-    seconds = [[float("inf")] * len(buckets) for _ in scorers]
-    outputs: list[list[list[str]]] = [[[] for _ in buckets] for _ in scorers]
+    done: list[list[list[TimedTranslation]]] = [[[] for _ in buckets] for _ in scorers]
     for scorer in scorers:
         scorer.translate(scorer.model, sources[:WARM_UP])
     for number in range(rounds):
-        for scorer, own_seconds, own_outputs in zip(scorers, seconds, outputs, strict=True):
-            for place, bucket in enumerate(buckets):
+        for scorer, by_bucket in zip(scorers, done, strict=True):
+            for bucket, made in zip(buckets, by_bucket, strict=True):
                 lines = [sources[row] for row in bucket.rows]
-                done = scorer.translate(scorer.model, lines, documents=False)
-                own_seconds[place] = min(own_seconds[place], done.seconds)
-                own_outputs[place] = done.lines
+                made.append(scorer.translate(scorer.model, lines, documents=False))
             tell(f"{scorer.name}: round {number + 1} of {rounds}")
     answers = [reference.only(bucket.rows) for bucket in buckets]
     return [
-        [_score(scorer.metric, *each) for each in zip(buckets, lines, answers, took, strict=True)]
-        for scorer, lines, took in zip(scorers, outputs, seconds, strict=True)
+        [_score(scorer.metric, *each) for each in zip(buckets, by_bucket, answers, strict=True)]
+        for scorer, by_bucket in zip(scorers, done, strict=True)
     ]
 
 
-def _score(
-    metric: Metric, bucket: Bucket, lines: Sequence[str], reference: Text, seconds: float
-) -> LengthScore:
+def _score(metric: Metric, bucket: Bucket, made: Sequence[TimedTranslation], reference: Text) -> LengthScore:
+    lines, seconds = min(made, key=lambda each: each.seconds)
     statistics = metric.statistics(lines, reference.answers)
     bleu = float(metric.values(np.sum(statistics, axis=0)))
     drawn = interval(resampled_scores(metric, (statistics,), samples=SAMPLES)[0])

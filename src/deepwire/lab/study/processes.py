@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from tempfile import TemporaryFile
 from types import FrameType
-from typing import IO
 
 from deepwire.checkpoint.run_directory import LOCK, RunDirectory
 from deepwire.config.section import written
@@ -92,27 +91,20 @@ def stoppable() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
-@dataclass(frozen=True)
 class _Training:
     """A training process, and the file of its errors."""
 
-    run: StudyRun
-    process: subprocess.Popen[bytes]
-    errors: IO[bytes]
-
-    @classmethod
-    def of(cls, run: StudyRun) -> _Training:
-        command = [sys.executable, "-m", "deepwire", "train", run.base, *run.overrides, "--quiet"]
-        errors = TemporaryFile()  # noqa: SIM115 - closed when the process has ended
+    def __init__(self, run: StudyRun) -> None:
+        self.run = run
+        self.errors = TemporaryFile()  # noqa: SIM115 - closed when the process has ended
         # A session of its own: Ctrl-C reaches it through this process alone, once.
-        process = subprocess.Popen(
-            command,
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "deepwire", "train", run.base, *run.overrides, "--quiet"],
             stdout=subprocess.DEVNULL,
-            stderr=errors,
+            stderr=self.errors,
             start_new_session=True,
             preexec_fn=_stops_with(os.getpid()),
         )
-        return cls(run, process, errors)
 
     def outcome(self) -> Failure | None:
         """How it ended; None when it is done."""
@@ -179,7 +171,7 @@ def train_runs(
             while len(active) < at_once and (run := next_run()) is not None:
                 _wait_until_free(run)
                 with stop.shielded():
-                    active.append(_Training.of(run))
+                    active.append(_Training(run))
                 if stop.asked is not None:
                     raise Stopped(stop.asked)
             if not active:

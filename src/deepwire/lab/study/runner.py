@@ -53,6 +53,7 @@ class StudyRunner:
         self._study, self._store, self._tell, self._at_once = study, store, tell, at_once
         self._active: dict[str, StudyRun] = {}
         self._tried: set[tuple[str, str]] = set()
+        self._retry = False
 
     def run(
         self, systems: Collection[str] = (), directions: Collection[str] = (), *, retry: bool = False
@@ -68,11 +69,12 @@ class StudyRunner:
             Stopped: A signal asked to stop; what is done is kept.
         """
         wanted = [name for name in self._study.plan.systems if not systems or name in systems]
-        for _ in self._left(wanted, directions, retry=retry):
+        self._retry = retry
+        for _ in self._left(wanted, directions):
             pass  # text that is missing and folders of other runs are found now, not hours later
 
         def next_run() -> StudyRun | None:
-            for run in self._left(wanted, directions, retry=retry):
+            for run in self._left(wanted, directions):
                 if run.name not in self._active:
                     self._active[run.name] = run
                     self._tried.add((run.name, run.budget))
@@ -88,9 +90,7 @@ class StudyRunner:
                 self._finish(run, failure)
                 del self._active[run.name]
 
-    def _left(
-        self, systems: Collection[str], directions: Collection[str], *, retry: bool
-    ) -> Iterator[StudyRun]:
+    def _left(self, systems: Collection[str], directions: Collection[str]) -> Iterator[StudyRun]:
         """Everything that can begin now, in its order: trials first, then budget by budget, seed by seed."""
         plan = self._study.plan
         tuned = {plan.systems[name].tuned_as or name for name in systems}
@@ -99,7 +99,7 @@ class StudyRunner:
             if system in tuned:
                 trial = self._study.trial(system, alternative)
                 record = self._record(trial)
-                if record.loss is None and not (record.failed and not self._may_retry(trial, retry=retry)):
+                if record.loss is None and not (record.failed and not self._may_retry(trial)):
                     waits.add(system)
                     yield trial
         taken = taken_alternatives(plan, self._store)
@@ -112,15 +112,15 @@ class StudyRunner:
                         if directions and part not in (ALL, *directions):
                             continue
                         run = self._study.run(system, part, seed, taken.get(system, OWN), stop)
-                        if self._is_left(run, retry=retry):
+                        if self._is_left(run):
                             yield run
 
-    def _is_left(self, run: StudyRun, *, retry: bool) -> bool:
+    def _is_left(self, run: StudyRun) -> bool:
         record = self._record(run)
         before = self._study.plan.stops[: self._study.plan.stops.index(run.budget)]
         if run.budget in record.standings or any(stop not in record.standings for stop in before):
             return False
-        if run.budget in record.failed and not self._may_retry(run, retry=retry):
+        if run.budget in record.failed and not self._may_retry(run):
             return False
         require_own_folder(run)
         average = self._study.plan.average
@@ -130,8 +130,8 @@ class StudyRunner:
             return False
         return True
 
-    def _may_retry(self, run: StudyRun, *, retry: bool) -> bool:
-        return retry and (run.name, run.budget) not in self._tried
+    def _may_retry(self, run: StudyRun) -> bool:
+        return self._retry and (run.name, run.budget) not in self._tried
 
     def _record(self, run: StudyRun) -> RunRecord:
         """The record of a run with its present settings and text; a fresh one where it had others.
