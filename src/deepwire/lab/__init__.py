@@ -31,11 +31,7 @@ OF_A_MODEL = {
 
 
 def analyse_all(models: Sequence[str], skipped: LogFn) -> Iterator[Finding]:
-    """Runs all standard analyses that apply to each model.
-
-    Args:
-        models: MODEL names.
-        skipped: Called with one line for each analysis that does not apply or needs more arguments.
+    """Runs all standard analyses that apply to each MODEL name; `skipped` hears why others do not.
 
     Raises:
         DeepwireError: An analysis fails for another reason.

@@ -113,11 +113,7 @@ class _Results:
 
 
 def compare_runs(request: ComparisonRequest, tell: LogFn) -> Finding:
-    """Compare runs.
-
-    Args:
-        request: What to compare.
-        tell: Receives progress and warnings, one line each.
+    """Compare runs; `tell` receives progress and warnings, one line each.
 
     Raises:
         UsageError: There are fewer than two runs, or there is no test set or no such device.

@@ -29,12 +29,9 @@ from deepwire.lab.subject import model_source
 
 @dataclass(frozen=True)
 class Contrast:
-    """One decision: does the model prefer the translation to the one with the error?
+    """One decision: does the model prefer the reference to the contrastive translation, with an error?
 
     Attributes:
-        source: Raw text.
-        reference: The translation without the error.
-        contrastive: The translation with it.
         kind: The kind of error; empty if the set does not say.
         distance: Words between the two that must agree, 1 = neighbours; None if the set does not say.
     """
@@ -143,14 +140,9 @@ def analyse_agreement(
     device: str = "auto",
     precision: str = "auto",
 ) -> Finding:
-    """Score every contrast with every model; accuracy overall, by kind of error and by distance.
+    """Score every contrast of the set `name` with every model, others compared with the first one.
 
-    Args:
-        models: MODEL names; the others are compared with the first.
-        contrasts: What to decide.
-        name: Of the set.
-        direction: Of the text, for models of several directions.
-        device, precision: As in ``deepwire score``.
+    Accuracy is told overall, by kind of error and by distance.
 
     Raises:
         DataError: A model can score no contrast.

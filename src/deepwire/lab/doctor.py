@@ -92,9 +92,7 @@ def _sign(subject: str, odd: bool, measured: str, advice: str) -> Sign:
 def examine(name: str, progress: Callable[[str, int], None] | None = None) -> list[Sign]:
     """All signs of a run: odd ones first, and among these what causes others before what follows from it.
 
-    Args:
-        name: A run directory; training may be under way.
-        progress: Hears which text is read, and how many pairs of it.
+    Training may be under way. `progress` hears which text is read, and how many pairs of it.
 
     Raises:
         ModelError: This is no run directory, or its files are damaged.

@@ -33,12 +33,7 @@ def analyse_gates(
     device: str = "cpu",
     direction: Direction | None = None,
 ) -> Finding:
-    """How open the gates of a model are over real text, place by place in depth.
-
-    Args:
-        model: A MODEL name.
-        source, reference, sentences, direction: See `text_for`.
-        device: Where the model reads.
+    """How open the gates of a model are over real text (see `text_for`), place by place in depth.
 
     Raises:
         UsageError: The model has no gates over depth.

@@ -56,12 +56,7 @@ def analyse_similarity(
 ) -> Finding:
     """How alike the streams at different depths are, and the loss without each layer.
 
-    Args:
-        model: A MODEL name.
-        source, reference, sentences, direction: See `text_for`.
-        device: Where the model reads.
-        sides: Whose layers.
-        tell: Hears what has been measured.
+    For the text see `text_for`; `tell` hears what has been measured.
 
     Raises:
         ModelError, UsageError, DataError: There is no such model or text.
@@ -232,12 +227,8 @@ def analyse_linearity(
     Args:
         model: RUN or RUN@checkpoint: maps are fitted on its training text.
         source, reference, sentences, direction: The text of the loss; see `text_for`.
-        device: Where the model reads.
-        sides: Whose layers.
-        updates: How many updates of training text the maps are fitted on.
-        tokens: Target tokens of an update.
+        updates, tokens: Updates of training text that the maps are fitted on, and target tokens of each.
         scorer: The model and the text, opened in float32: BLEU is counted too.
-        tell: Hears what has been measured.
 
     Raises:
         ModelError, UsageError, DataError: There is no such model or text, or no layer can be replaced.

@@ -158,12 +158,9 @@ def save_html(
 
 
 def save_plots(findings: Sequence[Finding], folder: Path) -> list[Path]:
-    """Draw every figure as PNG and SVG, and without title as PDF, into a folder.
+    """Draw every figure as PNG and SVG, and without title as PDF, into a folder; returns the files.
 
     A file is named after analysis and figure; several findings of one analysis are numbered.
-
-    Returns:
-        The files that were written.
 
     Raises:
         ResourceError: A file cannot be written.

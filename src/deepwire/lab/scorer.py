@@ -39,13 +39,9 @@ def digest_of(pairs: ParallelText) -> str:
 
 
 class Scorer:
-    """Translates a text with variants of one loaded model, and counts BLEU.
+    """Translates a text with variants of one loaded MODEL, and counts BLEU.
 
     Args:
-        name: The MODEL.
-        pairs: What to translate, and the reference.
-        search: Decoding settings that replace the model's own, device, precision.
-        warn: Receives warnings, one line each.
         to: The language of the reference: what a model of several directions is to translate into.
         metric: In place of BLEU with the tokenizer of the language.
 

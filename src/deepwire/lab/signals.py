@@ -266,10 +266,8 @@ def analyse_signal(
 
     Args:
         subject: A run file or recipe, whose model is looked at before training; or a MODEL name of a run.
-        overrides: ``key.sub=value``, changes to the run file.
         seeds: How many models to draw for a run file, with its seed and the next ones; default: 3.
         tokens: Target tokens to read, at least one sentence.
-        device: Where the models read.
 
     Raises:
         UsageError: There is no such subject or device, or a trained model is to be changed.

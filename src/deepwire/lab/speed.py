@@ -245,18 +245,11 @@ def speed_finding(
     tell: LogFn,
     precision: str = "auto",
 ) -> Finding:
-    """Measure speed and memory against every axis: a table and two curves for each.
+    """Measure speed and memory against every axis, as `sweep`: a table and two curves for each.
 
     Args:
-        subjects: Architectures to measure.
-        sources: Those of them that are trained models.
+        sources: The subjects that are trained models.
         values: What each axis goes through; axes without values are left out.
-        modes: Training, decoding or both.
-        base: Where the other axes stand meanwhile.
-        rounds: How often each is done; the fastest counts.
-        device: Where the work is done.
-        tell: Receives progress messages, one line each.
-        precision: Of decoding, as ``deepwire translate`` has it.
 
     Raises:
         UsageError: There is nothing to measure, or a depth is impossible.

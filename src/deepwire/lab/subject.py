@@ -66,13 +66,7 @@ def repeating(model: TranslationModel) -> str:
 
 @dataclass(frozen=True)
 class AnalysedModel:
-    """A model under study.
-
-    Attributes:
-        name: As the user named it.
-        loaded: The model in evaluation mode, with its vocabularies.
-        run: The run directory that it comes from; None for a model directory elsewhere.
-    """
+    """A model under study, in evaluation mode; `run` is None for a model directory outside of a run."""
 
     name: str
     loaded: LoadedModel
@@ -153,11 +147,7 @@ def read_pairs(
 ) -> ParallelText:
     """The first `limit` pairs of two files, or of the test set that a run file names as ``data.test``.
 
-    Args:
-        model: A MODEL name.
-        source, reference: Files; both or neither.
-        limit: None: all pairs.
-        direction: Which test set, where the run has several.
+    `direction` says which test set, where the run has several.
 
     Raises:
         UsageError: One file is missing, or the model belongs to no run that names a test set.
@@ -291,7 +281,6 @@ def text_for(
     """The text that a model is to read.
 
     Args:
-        subject: The model.
         source, reference: Files; a language model reads a reference alone. Default: the test set of the run.
         sentences: Only so many pairs or documents from the beginning; None: all.
         direction: Direction of the text, for a model of several.

@@ -69,11 +69,8 @@ def analyse_weights(
 ) -> Finding:
     """The weights that a model gives to its depths; those that depend on a text are averaged over it.
 
-    Args:
-        model: A MODEL name. For a run directory, weights over training are shown too: those recorded
-            (``training.record.depth_weights``).
-        source, reference, sentences, direction: See `text_for`.
-        device: Device of the model.
+    For the text see `text_for`. For a run directory, weights over training are shown too: those recorded
+    (``training.record.depth_weights``).
 
     Raises:
         UsageError: The model has no such weights, or they depend on a text that is not there or does not fit.

@@ -519,8 +519,6 @@ def write_pages(
     """Write ``study.md``, ``study.json`` and ``study.html`` of all that is kept into a folder.
 
     Args:
-        plans: Each with its results.
-        folder: Where the pages go.
         markdown: A further place of the Markdown; it stays as it is while there is no result.
         tell: Receives a line where figures are left out, because matplotlib is not installed.
 

@@ -286,12 +286,7 @@ class StudyRun:
 
 
 class Study:
-    """A checked plan and the runs that it makes.
-
-    Args:
-        path: The plan.
-        folder: Where runs are trained.
-        overrides: Changes to the plan: ``seeds=[1]``.
+    """A checked plan, with overrides such as ``seeds=[1]``, and the runs that it trains in a folder.
 
     Raises:
         UsageError: The plan or one of its run files is wrong.
