@@ -111,7 +111,8 @@ def similarities(
     Raises:
         UsageError: The layers of a side give vectors of another width than the embedding's.
     """
-    sums: dict[tuple[Side, str], Tensor] = {}
+    depths: dict[Side, Tensor] = {}
+    changes: dict[Side, Tensor] = {}
     words: dict[Side, int] = {}
     for batch in text.batches():
         values = signal_values(model, batch)
@@ -127,17 +128,10 @@ def similarities(
                 )
             units = _units([embedding, *outputs])
             entering = _units([values[Signal(side, "enters", layer)] for layer in layers])
-            products = {
-                "depths": torch.einsum("ind,jnd->ij", units, units),
-                "layers": (entering * units[1:]).sum((1, 2)),
-            }
-            for kind, numbers in products.items():
-                sums[side, kind] = sums.get((side, kind), 0) + numbers
+            depths[side] = depths.get(side, 0) + torch.einsum("ind,jnd->ij", units, units)
+            changes[side] = changes.get(side, 0) + (entering * units[1:]).sum((1, 2))
             words[side] = words.get(side, 0) + units.size(1)
-    return {
-        side: Similarities(sums[side, "depths"] / count, sums[side, "layers"] / count)
-        for side, count in words.items()
-    }
+    return {side: Similarities(depths[side] / count, changes[side] / count) for side, count in words.items()}
 
 
 def _units(streams: Sequence[Tensor]) -> Tensor:

@@ -137,12 +137,12 @@ def as_html(findings: Sequence[Finding], title: str, about: str = "", *, picture
         keep_trailing_newline=True,
     )
     template = environment.get_template("findings.html")
-    draw = _data_url if pictures else lambda _figure: ""
+
+    def data_url(figure: Figure) -> str:
+        return f"data:image/svg+xml;base64,{base64.b64encode(render(figure, 'svg')).decode()}"
+
+    draw = data_url if pictures else lambda _figure: ""
     return template.render(title=title, about=about, findings=findings, picture=draw, origin=origin)
-
-
-def _data_url(figure: Figure) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(render(figure, 'svg')).decode()}"
 
 
 def save_html(
@@ -182,21 +182,13 @@ def save_plots(findings: Sequence[Finding], folder: Path) -> list[Path]:
 
 
 def require_matplotlib() -> None:
-    """Check that figures can be drawn.
-
-    Raises:
-        UsageError: matplotlib is not installed.
-    """
+    """Raises a UsageError where matplotlib is not installed, so that no figure can be drawn."""
     if find_spec("matplotlib") is None:
         raise UsageError("plots need matplotlib", "pip install 'deepwire[analysis]'")
 
 
 def render(figure: Figure, form: str) -> bytes:
-    """Draws a figure as ``png``, ``svg`` or ``pdf``; ``pdf`` is for papers, without title.
-
-    Raises:
-        UsageError: matplotlib is not installed.
-    """
+    """Draws a figure as ``png``, ``svg``, or ``pdf`` for papers, without title; needs matplotlib."""
     require_matplotlib()
     import matplotlib
     from matplotlib.figure import Figure as Canvas

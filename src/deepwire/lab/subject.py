@@ -201,11 +201,7 @@ def batches(subject: AnalysedModel, pairs: ParallelText, *, to: str = "") -> Ite
 
 
 def text_of_model(name: str) -> Unit | None:
-    """The unit of the documents of a language model; None: the model translates.
-
-    Raises:
-        ModelError: There is no such model.
-    """
+    """The unit of the documents of a language model; None: it translates."""
     text = read_metadata(find_model(name)).get("text")
     return None if text is None else TextConfig.model_validate(text).unit
 
@@ -303,11 +299,7 @@ def text_of_pairs(subject: AnalysedModel, pairs: ParallelText, to: str) -> ReadT
 
 
 def refuse_source(source: Path | None, direction: object) -> None:
-    """Refuse options that only translation models have.
-
-    Raises:
-        UsageError: There is a source, or a direction.
-    """
+    """Raises a UsageError where there is a source or a direction, which only models that translate have."""
     for option, value in (("--source", source), ("--direction", direction)):
         if value is not None:
             raise UsageError(

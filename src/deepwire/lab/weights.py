@@ -363,12 +363,8 @@ class _Tap(Aggregation):
         for name in _WAYS:
             rows = {layer: mean.value for (way, layer), mean in self._rows.items() if way == name}
             if rows:
-                yield _of_sums(name, rows)
-
-
-def _of_sums(name: str, rows: dict[int, Tensor]) -> DepthWeights:
-    size = max(rows) + 2
-    values = torch.full((size - 1, size), float("nan"), dtype=torch.float64)
-    for layer, row in rows.items():
-        values[layer, : len(row)] = row
-    return of_layer_inputs(f"sums-{name}", values, title=f"Weights ({MEAN}; {name})")
+                size = max(rows) + 2
+                values = torch.full((size - 1, size), float("nan"), dtype=torch.float64)
+                for layer, row in rows.items():
+                    values[layer, : len(row)] = row
+                yield of_layer_inputs(f"sums-{name}", values, title=f"Weights ({MEAN}; {name})")

@@ -146,12 +146,12 @@ class Plan(Section):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
-        named: dict[str, tuple[str, ...]] = {"baseline": (self.baseline,)}
-        named |= {"comparisons": tuple(each for c in self.comparisons for each in (c.system, c.baseline))}
-        for place, names in named.items():
-            for name in names:
-                if name not in self.systems:
-                    raise ValueError(f"{place}: {name!r} is no system of this plan")
+        named = [("baseline", self.baseline)]
+        for pair in self.comparisons:
+            named += [("comparisons", pair.system), ("comparisons", pair.baseline)]
+        for place, name in named:
+            if name not in self.systems:
+                raise ValueError(f"{place}: {name!r} is no system of this plan")
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("seeds: a seed is given twice")
         if list(self.budgets) != sorted(set(self.budgets)):
@@ -366,11 +366,7 @@ class Study:
             raise UsageError("\n".join(f"{where}: {line}" for line in lines), error.hint) from None
 
     def _check(self, run: StudyRun) -> None:
-        """Refuse what would only be found after hours of training.
-
-        Raises:
-            UsageError: The run cannot be scored, or not be compared at its budget.
-        """
+        """Raises a UsageError where a run could not be scored or compared, before hours of training."""
         config, plan = run.loaded.config, self.plan
         training, data, updates = config.training, config.data, run.updates
         known = [] if data.languages is None else [str(each) for each in data.languages.directions]
@@ -398,11 +394,7 @@ class Study:
         return setting.replace(_TEXT, str(self.plan.text))
 
     def fresh(self, run: StudyRun) -> RunRecord:
-        """The record of a run of which nothing is known.
-
-        Raises:
-            DataError: Its text is missing.
-        """
+        """The record of a run of which nothing is known; a DataError where its text is missing."""
         data = run.loaded.config.data
         key = data.model_dump_json()
         if key not in self._digests:
@@ -418,11 +410,7 @@ class Study:
         )
 
     def tests(self, run: StudyRun, direction: str) -> dict[str, ParallelText]:
-        """The test sets of a direction of a run, by name.
-
-        Raises:
-            DataError: One is missing or damaged.
-        """
+        """The test sets of a direction of a run, by name; a DataError where one is missing or damaged."""
         data = run.loaded.config.data
         if data.languages is None and data.test is not None:
             tests = {direction: ParallelText(*read_test_set(data.test[0], data))}

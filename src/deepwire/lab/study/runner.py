@@ -60,9 +60,8 @@ class StudyRunner:
     ) -> None:
         """Train and measure what is missing; the next run follows one that failed.
 
-        Args:
-            systems, directions: Only these; all without any. A model of all directions is taken as a whole.
-            retry: Try what failed before once more.
+        Systems and directions are those given, or all without any; a model of all directions is taken as a
+        whole. With `retry`, what failed before is tried once more.
 
         Raises:
             UsageError: A run is in use by another process, or was begun with other settings.
@@ -233,11 +232,7 @@ def measured(study: Study, run: StudyRun, before: RunRecord, warn: LogFn) -> Run
 
 
 def trial_loss(run: StudyRun) -> float:
-    """The lowest validation loss of a trial.
-
-    Raises:
-        DivergedError: It has none that is finite.
-    """
+    """The lowest validation loss of a trial; a DivergedError where it has none that is finite."""
     losses = [nll for nll in _curve(read_records(RunDirectory(run.folder).metrics)).nll if nll is not None]
     if not losses:
         raise DivergedError("no finite validation loss")

@@ -128,11 +128,7 @@ class StudyStore:
             ) from error
 
     def write(self, record: RunRecord) -> None:
-        """Keep a record, in one step.
-
-        Raises:
-            ResourceError: It cannot be written.
-        """
+        """Keep a record, in one step; a ResourceError where it cannot be written."""
         path = self._path(record.name)
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -160,11 +156,7 @@ def pack(statistics: Floats) -> str:
 
 
 def unpack(text: str) -> Floats:
-    """The statistics ``[N, K]`` that `pack` was given.
-
-    Raises:
-        DataError: They are damaged.
-    """
+    """The statistics ``[N, K]`` that `pack` was given; a DataError where they are damaged."""
     try:
         numbers = np.frombuffer(lzma.decompress(base64.b85decode(text)), dtype="<i4")
         rows, columns = (int(size) for size in numbers[:2])
