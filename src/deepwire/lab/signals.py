@@ -453,11 +453,10 @@ def analyse_gradients(run: str) -> Finding:
             Series(name=f"layer {key.partition('.')[2]}", x=updates, y=_norms(records, key)) for key in layers
         ]
         if curves:
-            title = f"{side.capitalize()}: gradient norm of each layer"
             figures.append(
                 LineChart(
                     name=f"{side}-gradients",
-                    title=title,
+                    title=f"{side.capitalize()}: gradient norm of each layer",
                     x="update",
                     y=_NORM,
                     y_log=True,

@@ -144,15 +144,7 @@ def source_length_finding(
     categories = [bucket.name for bucket in buckets]
     columns = [f"source {unit}", "sentences", "BLEU .2", "from .2", "to .2", "speed [sentences/s] .1"]
     rows = [
-        (
-            name,
-            score.bucket.name,
-            len(score.bucket.rows),
-            score.bleu,
-            score.low,
-            score.high,
-            score.speed,
-        )
+        (name, score.bucket.name, len(score.bucket.rows), score.bleu, score.low, score.high, score.speed)
         for name, scores in scores_of
         for score in scores
     ]
