@@ -22,6 +22,7 @@ from deepwire.model import captured_steps
 from deepwire.model.build import build_model
 from deepwire.model.captured_steps import CapturedModel, CudaGraphCapture, capturing
 from deepwire.model.config import ModelConfig
+from deepwire.model.mixers.linear_rnn import SSRU, LinearRNN
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops import cpu_tape
 from deepwire.ops.cpu_tape import library
@@ -227,6 +228,21 @@ def test_a_batch_that_shrinks_to_as_many_rows_as_it_began_with(toys):
         return [each[0].ids for each in generate(searched, batch, DecodingConfig(beam=2))]
 
     assert [lines(captured) for _ in range(3)] == [lines(model)] * 3
+
+
+def test_a_state_may_become_another_one(toys, monkeypatch):
+    """A mixer of another package that also reads the cell before the last one."""
+
+    def step(mixer, x, state, context):
+        out, (cell,) = LinearRNN.step(mixer, x + state[1].unsqueeze(1), state[:1], context)
+        return out, (cell, state[0])
+
+    monkeypatch.setattr(SSRU, "step", step)
+    monkeypatch.setattr(SSRU, "init_state", lambda *given: LinearRNN.init_state(*given) * 2)
+    model, sources = small_model({"decoder": {"mixer": "ssru"}}), toys.random_sources(3, SIZE)
+    for captured in (CapturedModel(model, Replay()), capturing(model, torch.device("cpu"), False)):
+        for beam in (1, 1, 1, 4, 4, 4):
+            assert answers(captured, sources, toys, beam=beam) == answers(model, sources, toys, beam=beam)
 
 
 @torch.inference_mode()

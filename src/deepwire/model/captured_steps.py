@@ -320,11 +320,19 @@ class _CapturedStep:
         # The states of batches come and go; these tensors are the model's, and keep no batch in memory.
         self._state = replace(state.mapped(torch.zeros_like), batch=_BatchToken())
         self._inputs = _tensors(self._state)
+        places = {tensor.untyped_storage().data_ptr() for tensor in self._inputs}
 
         def work() -> tuple[Tensor, DecoderState]:
-            index = replace(self._state.index, graph_step=self._graph_step)
+            index, own = replace(self._state.index, graph_step=self._graph_step), iter(self._inputs)
+
+            def apart(made: Tensor) -> Tensor:
+                # What lies where another one is read would be overwritten before it is copied.
+                elsewhere = made is not next(own) and made.untyped_storage().data_ptr() in places
+                return made.clone() if elsewhere else made
+
             with few_shapes():  # the best kernels, and Python waits once for them
-                return model.step_at(self._vectors, self._tokens, self._state.at(index))
+                log_probs, after = model.step_at(self._vectors, self._tokens, self._state.at(index))
+                return log_probs, after.mapped(apart)
 
         (self._log_probs, self._after), self._replay = capture.capture(work)
         self.bytes = self._replay.bytes if isinstance(self._replay, Replay) else 0
