@@ -63,6 +63,27 @@ def test_known_operations_are_done_as_by_torch(name, monkeypatch):
         torch.testing.assert_close(found, KNOWN[name](x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda x: functional.embedding(INDEX.int(), WEIGHT) + x[0, 0],
+        lambda x: x[:, 0].index_select(0, ROWS.int()),
+        lambda x: put(x > 0, x[:, 1:] > 1),
+        lambda x: put(x.half(), x[:, 1:].half()),
+        lambda x: x.clone().index_put_((INDEX,), x[0, 0], accumulate=True),
+        lambda x: x.clone().index_put_((ROWS[::2].int(),), x[:1] + 1),
+        lambda x: x.clone().index_put_((torch.tensor([1, 2, 0])[::2],), x[:2] + 1),
+    ],
+)
+def test_numbers_and_indices_of_other_types_are_left_to_torch(work):
+    x = torch.randn(4, 4, 12)
+    with torch.inference_mode():
+        found, replay = CpuTape(torch.nn.Module(), COMPILED).capture(lambda: work(x))
+        x.copy_(torch.randn(4, 4, 12))
+        replay()
+        assert torch.equal(found, work(x))
+
+
 def test_what_the_tape_does_not_know_is_left_to_torch():
     holder = torch.nn.Module()
     holder.weight, x = WEIGHT, torch.randn(4, 12)

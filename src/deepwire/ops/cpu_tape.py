@@ -250,6 +250,11 @@ def _rowwise(*tensors: Tensor | None) -> bool:
     return all(each is None or (each.dtype == torch.float32 and each.is_contiguous()) for each in tensors)
 
 
+def _is_index(tensor: Tensor) -> bool:
+    """Whether the C file can read indices in it."""
+    return tensor.dtype == torch.int64 and tensor.is_contiguous()
+
+
 # Each takes an operation down, given its result and its arguments. It returns the result, perhaps in another
 # layout; None: the operation is left to torch.
 
@@ -414,7 +419,7 @@ def _rms_norm(
 
 
 def _embedding(to: _Recorder, out: Tensor, table: Tensor, index: Tensor, *_: Any) -> Tensor | None:
-    if not _rowwise(out, table[0]) or not index.is_contiguous():
+    if not _rowwise(out, table[0]) or not _is_index(index):
         return None
     to.emit(_ROWS, table, index, out, index.numel(), table[0].numel(), table.stride(0))
     return out
@@ -424,11 +429,15 @@ def _index_select(to: _Recorder, out: Tensor, x: Tensor, dim: int, index: Tensor
     return _embedding(to, out, x, index) if dim == 0 else None
 
 
-def _index_put(to: _Recorder, out: Tensor, x: Tensor, indices: Any, values: Tensor, *_: Any) -> Tensor | None:
+def _index_put(
+    to: _Recorder, out: Tensor, x: Tensor, indices: Any, values: Tensor, accumulate: bool = False
+) -> Tensor | None:
     """x[..., index] = values, or x[..., index, :] = values; an int64 is moved like two numbers."""
     *free, index = indices
     axis, wide = len(free), x.element_size() // 4
-    if any(each is not None for each in free) or index.dim() != 1 or (wide > 1) != (x.dtype == torch.int64):
+    if any(each is not None for each in free) or index.dim() != 1 or not _is_index(index):
+        return None
+    if accumulate or x.dtype not in (torch.float32, torch.int64):
         return None
     values = values.expand(*x.shape[:axis], index.numel(), *x.shape[axis + 1 :])
     if x.dim() > axis + 2 - (wide > 1) or x.dtype != values.dtype:
