@@ -102,19 +102,19 @@ def arguments(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> se
 
 # Most lines of each room: who adds says what leaves. All of src shall come down to 61,000.
 MOST_LINES_OF_ROOMS = {
-    "model": 13_720,
+    "model": 13_800,
     "data": 7_400,
     "training": 6_190,
-    "decoding": 5_610,
+    "decoding": 5_640,
     "evaluation": 2_320,
     "checkpoint": 1_600,
     "config": 1_860,
     "cli": 4_450,
     "convert": 6_450,
     "serve": 6_400,
-    "lab": 7_130,
+    "lab": 6_850,
 }
-MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 70_950, 331, 44_500
+MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 70_870, 331, 44_500
 
 
 def lines_of(paths: Iterable[Path]) -> int:

@@ -207,7 +207,7 @@ class _ConstrainedSearch(BeamSearch):
         self._rows = _Rows(*(torch.tensor(field) for field in fields))
         self._inside = self._opened = torch.zeros(0, dtype=torch.bool)
 
-    take_step = Search.take_step
+    take_step = Search.take_step  # what phrases want is read from every step
 
     def _mark(self, size: int) -> None:
         """Which of so many subwords stand within a word."""

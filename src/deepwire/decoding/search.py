@@ -499,7 +499,8 @@ class BeamSearch(Search):
     def take_step(self, model: StepModel, tokens: Tensor, state: Any) -> Any:
         """See the base class; several steps at once where no hypothesis ends and nothing else is asked."""
         steps = self.constraints.free_until(self.step) - self.step
-        if not isinstance(model, CapturedModel) or not self.step or steps < 1:
+        on_gpu = self._device.type != "cpu"
+        if not isinstance(model, CapturedModel) or on_gpu or not self.step or steps < 1:
             return super().take_step(model, tokens, state)
         size = len(self.sums), 2 * self.width
         best, index = np.empty(size, dtype=np.float32), np.empty(size, dtype=np.int64)

@@ -347,9 +347,11 @@ class _CapturedStep:
         moves = []
         for read, made in zip(self._inputs, _tensors(self._after), strict=True):
             alike = read.is_contiguous() and made.is_contiguous() and read.dtype == made.dtype
-            if (id(made) in of_rows) == (made is read) or not alike:
+            # States of rows are reordered on their way to the next step; caches and memory stay in place.
+            stays = made is read
+            if stays == (id(made) in of_rows) or not alike:
                 return None
-            if made is not read:
+            if not stays:
                 moves.append((made.data_ptr(), read.data_ptr(), made.nbytes // self._state.rows))
         return np.array(moves, dtype=np.int64)
 

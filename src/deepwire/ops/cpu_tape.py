@@ -108,8 +108,9 @@ class Replay:
     def search(self, beam: BeamSteps, vectors: Tensor | None) -> int:
         """Carry it out for a beam search, with the vectors of its positions, `[steps, d]`; `taken`."""
         assert self.code is not None
-        dim, vectors = (0, None) if vectors is None else (vectors.size(1), vectors.contiguous())
-        beam.tell(code=self.code, length=len(self.code), vectors=vectors, dim=dim)
+        beam.tell(code=self.code, length=len(self.code))
+        if vectors is not None:
+            beam.tell(vectors=vectors.contiguous(), dim=vectors.size(1))
         beam.taken = self._compiled.beam_steps(ctypes.byref(beam))
         return beam.taken
 
