@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
+from reversed_words import SETTINGS, write_corpus
 
 import deepwire
-
-# Makes `reversed_words` importable from the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
-
-from reversed_words import SETTINGS, write_corpus
 
 
 @pytest.fixture(scope="session")

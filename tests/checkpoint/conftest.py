@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,9 +18,6 @@ from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
-
-# Makes `permissions` importable.
-sys.path[:0] = [str(Path(__file__).parent)]
 
 SHAPE = {
     "d_model": 8,

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from untrained_models import short_comparisons, vocabularies_of  # noqa: F401 - a fixture of all tests here
 
 from deepwire.cli.main import main
 from deepwire.data.vocabulary import Vocabularies
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "checkpoint"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "convert"))
-from untrained_models import short_comparisons, vocabularies_of  # noqa: F401 - a fixture of all tests here
 
 
 class Ended(NamedTuple):

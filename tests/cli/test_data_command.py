@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
+from forked import deepwire_command
 
 from deepwire.cli.main import main
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-from forked import deepwire_command
 
 
 @pytest.fixture

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from foreign_checkpoints import parameters, write_dictionary, write_fairseq, write_neutron_vocabulary
 from safetensors.torch import save_file
 
 from deepwire.checkpoint.store import load_model
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "convert"))
-from foreign_checkpoints import parameters, write_dictionary, write_fairseq, write_neutron_vocabulary
 
 torch.set_num_threads(1)
 RUN = """

@@ -6,11 +6,12 @@ import json
 import os
 import random
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from forked import fork
+from translating_processes import die_in_translation
 
 from deepwire.checkpoint.store import save_model
 from deepwire.cli.main import main
@@ -20,10 +21,6 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-from forked import fork
-from translating_processes import die_in_translation
 
 WORDS = [f"w{number}" for number in range(40)]
 SHAPE = {"d_model": 16, "heads": 2, "feed_forward": 32, "encoder": {"layers": 1}, "decoder": {"layers": 1}}

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 from job_of_processes import Launcher
 from translating_processes import die_in_translation, launcher_with_model
 

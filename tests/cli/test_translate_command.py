@@ -4,13 +4,13 @@ import json
 import os
 import pty
 import signal
-import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryFile
 
 import pytest
 import torch
+from forked import Piped, begin
 
 from deepwire.checkpoint.store import save_model
 from deepwire.cli.main import main
@@ -19,9 +19,6 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-from forked import Piped, begin
 
 TEXT = "ein hund läuft\n\nzwei katzen schlafen auf dem sofa\n   \nein hund\n</s> <pad> haus\nhund\n"
 SOURCE = ["ein hund läuft", "zwei katzen schlafen auf dem sofa"]

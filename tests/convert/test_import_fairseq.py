@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from foreign_checkpoints import ARGUMENTS, golden, imported, parameters, write_dictionary, write_fairseq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -29,9 +30,6 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DataError, ModelError
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
-
-sys.path.insert(0, str(Path(__file__).parent))
-from foreign_checkpoints import ARGUMENTS, golden, imported, parameters, write_dictionary, write_fairseq
 
 torch.set_num_threads(1)
 FAIRSEQ = IMPORTERS["fairseq"]

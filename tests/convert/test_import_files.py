@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import sys
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from foreign_checkpoints import parameters, write_dictionary, write_fairseq
 
 from deepwire.convert.importers import (
     IMPORTERS,
@@ -25,9 +25,6 @@ from deepwire.convert.importers import (
 )
 from deepwire.errors import DeepwireError, ModelError
 from deepwire.model.config import ModelConfig
-
-sys.path.insert(0, str(Path(__file__).parent))
-from foreign_checkpoints import parameters, write_dictionary, write_fairseq
 
 torch.set_num_threads(1)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from foreign_checkpoints import NEUTRON, golden, imported, parameters, write_neutron_vocabulary
 from safetensors.torch import save_file
 
 from deepwire.convert.importers import (
@@ -21,9 +21,6 @@ from deepwire.convert.importers import (
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
 from deepwire.model.translation_model import TranslationModel
-
-sys.path.insert(0, str(Path(__file__).parent))
-from foreign_checkpoints import NEUTRON, golden, imported, parameters, write_neutron_vocabulary
 
 torch.set_num_threads(1)
 FAMILY = IMPORTERS["neutron"]

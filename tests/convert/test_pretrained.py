@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import sentencepiece
 import torch
+from pretrained_folder import DIM, HEADS, INNER, LAYERS, POSITIONS, TEXT, encoded, write_encoder
 from pydantic import ValidationError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -25,9 +25,6 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.config import PretrainedSection, TrainingConfig
-
-sys.path.insert(0, str(Path(__file__).parent))
-from pretrained_folder import DIM, HEADS, INNER, LAYERS, POSITIONS, TEXT, encoded, write_encoder
 
 torch.set_num_threads(1)
 SETTINGS: Mapping[str, object] = {

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
+from toy_vocabulary import toy_vocabularies
 
 from deepwire.data.vocabulary import BOS, EOS, PAD
-
-sys.path.insert(0, str(Path(__file__).parent))
-from toy_vocabulary import toy_vocabularies
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,9 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from markdown_pages import DOCS, ROOT, all_pages, blocks
 
 from deepwire.cli.main import COMMANDS, KEYS, build_app
-
-sys.path.insert(0, str(Path(__file__).parent))
-from markdown_pages import DOCS, ROOT, all_pages, blocks
 
 # Stand for something that the reader fills in.
 _OPEN = ("...", "…")

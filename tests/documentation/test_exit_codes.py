@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
 
 import pytest
+from markdown_pages import DOCS
 
 from deepwire import errors
 from deepwire.cli.main import BROKEN_PIPE, EPILOG
 from deepwire.errors import DeepwireError
 from deepwire.training import state
-
-sys.path.insert(0, str(Path(__file__).parent))
-from markdown_pages import DOCS
 
 PAGE = (DOCS / "reference" / "errors.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| ([\d, ]+) \| ([^|]+) \|", PAGE, re.MULTILINE)

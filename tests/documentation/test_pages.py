@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from markdown_pages import DOCS, ROOT, all_pages, anchors, links, manual_pages, words
 
 MOST_WORDS, MOST_LINES_OF_README = 33_300, 110

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import re
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 from forked import Piped
 from markdown_pages import DOCS, blocks
 from test_snippets import commands, run_shell

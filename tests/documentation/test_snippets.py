@@ -21,6 +21,8 @@ from typing import Any
 
 import pytest
 import zstandard
+from forked import begin, deepwire_command
+from markdown_pages import ROOT, all_pages, blocks, manual_pages
 
 import deepwire
 from deepwire import runfile
@@ -30,11 +32,6 @@ from deepwire.lab.study import plan, runner
 from deepwire.lab.study.plan import StudyRun
 from deepwire.lab.study.processes import NextRun
 from deepwire.runfile import RunFile
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-from forked import begin, deepwire_command
-from markdown_pages import ROOT, all_pages, blocks, manual_pages
 
 TEXT = ROOT / "examples" / "multi30k"
 PAGES = [

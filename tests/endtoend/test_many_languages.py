@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import codecs
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from forked import deepwire_command
 
 import deepwire
 from deepwire.checkpoint.store import load_model
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-from forked import deepwire_command
 
 RUN_FILE = """
 data:

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-# Makes `one_process`, `job_of_processes` and `permissions` importable.
-TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(Path(__file__).parent), str(TESTS / "training"), str(TESTS / "checkpoint")]
-
-from one_process import Trainer  # noqa: E402
+from one_process import Trainer
 
 
 @pytest.fixture(scope="session")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
+from choices import SOCKETS, of_both_sides
 
 from deepwire.errors import UsageError
 from deepwire.lab.gates import observe
@@ -18,9 +17,6 @@ from deepwire.model.stack_spec import SIDES
 from deepwire.testing import batch, small_model
 from deepwire.training.device import DeviceBatch
 from deepwire.training.extras import gradient_norms, layers_of
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
-from choices import SOCKETS, of_both_sides
 
 
 @pytest.mark.parametrize("socket", SOCKETS)

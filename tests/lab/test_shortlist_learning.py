@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from shortlist_texts import SIZE, silent, store_of
+from toy_vocabulary import toy_vocabularies
 
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
@@ -21,9 +19,6 @@ from deepwire.lab.shortlist_learning import (
     learn_seen_shortlist,
     learn_shortlist,
 )
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "decoding"))
-from toy_vocabulary import toy_vocabularies
 
 
 def test_a_table_keeps_the_best_the_frequent_and_what_is_written_alike():

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,8 +10,6 @@ from deepwire.lab.signals import Signal, signal_sizes
 from deepwire.model.context import Context
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device import DeviceBatch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
 
 MakeModel = Callable[..., TranslationModel]
 

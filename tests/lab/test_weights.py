@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,8 +12,6 @@ import torch
 from deepwire.lab.finding import Figure, Finding
 from deepwire.lab.weights import analyse_weights
 from deepwire.model.translation_model import TranslationModel
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
 
 ModelMaker = Callable[..., TranslationModel]
 Store = Callable[..., str]

@@ -1,9 +1,5 @@
-"""Makes `choices` importable; small models run faster on one thread than on several that wait."""
-
-import sys
-from pathlib import Path
+"""Small models run faster on one thread than on several that wait."""
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)

@@ -4,18 +4,15 @@ import http.client
 import json
 import os
 import signal
-import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
+from forked import Piped
 
 import deepwire
 import deepwire.serve.server
 from deepwire.cli.main import main
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-from forked import Piped
 
 TEXT = "der hund läuft"
 

@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pytest
+from driven_browser import Browser
 
 import deepwire
-
-sys.path.insert(0, str(Path(__file__).parent))
-from driven_browser import Browser
 
 CONTROL = 2
 NAMELESS = """[...document.querySelectorAll('input, select, textarea, button, output')].filter(

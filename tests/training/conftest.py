@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from toy_run import FinishedRun, RunTwice, digests, records, run_training
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.data.data_config import DataConfig
@@ -19,11 +19,6 @@ from deepwire.model.config import ModelConfig
 from deepwire.training.config import TrainingConfig
 from deepwire.training.spec import TrainingSpec
 from deepwire.training.start_from import start_from
-
-# Makes `toy_run` and `job_of_processes` importable from the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
-
-from toy_run import FinishedRun, RunTwice, digests, records, run_training
 
 WORDS = [letter * count for letter in "abcdefgh" for count in (1, 2)]
 MODEL = {

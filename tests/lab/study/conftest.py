@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,9 +11,6 @@ import torch
 from deepwire.cli.main import main
 from deepwire.lab.study.plan import StudyRun
 from deepwire.lab.study.processes import Failure, NextRun
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from small_runs import corpus, make_model, run, store, text  # noqa: F401 - fixtures
 
 Train = Callable[[StudyRun], Failure | None]
 
@@ -75,7 +71,7 @@ systems:
 
 
 @pytest.fixture(scope="session")
-def plan(corpus: Path) -> Path:  # noqa: F811
+def plan(corpus: Path) -> Path:
     (corpus / "plan.yaml").write_text(PLAN)
     for language in ("de", "en"):
         lines = (corpus / f"train.{language}").read_text().splitlines(keepends=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forked import Piped, fork
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import UsageError
@@ -17,9 +18,6 @@ from deepwire.io.atomic import write_json
 from deepwire.lab.study import processes
 from deepwire.lab.study.plan import END, OWN, Study, StudyRun
 from deepwire.lab.study.processes import Failure, Stopped, require_own_folder, stoppable, train_runs
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
-from forked import Piped, fork
 
 
 def runs_of(plan: Path, folder: Path, *overrides: str) -> list[StudyRun]:

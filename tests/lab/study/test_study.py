@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import Piped
 
 from deepwire.cli.main import main
 from deepwire.errors import UsageError
@@ -23,9 +24,6 @@ from deepwire.lab.study import runner
 from deepwire.lab.study.plan import Study, StudyRun, read_plan
 from deepwire.lab.study.processes import Failure
 from deepwire.lab.study.store import unpack
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
-from forked import Piped
 
 StandIn = Callable[[Callable[[StudyRun], Failure | None]], object]
 Train = Callable[[StudyRun], Failure | None]
