@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_run import FinishedRun, RunTwice, digests, records, run_training
+from toy_run import FinishedRun, JobMaker, RunTwice, run_training
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.data.data_config import DataConfig
@@ -38,7 +37,6 @@ TRAINING = {
     "device": "cpu",
     "precision": "fp32",
 }
-JobMaker = Callable[..., TrainingSpec]
 
 
 def write_text(folder: Path, name: str, count: int, seed: int) -> None:
@@ -101,18 +99,6 @@ def make_job(prepared: Prepared, tmp_path: Path) -> JobMaker:
         )
 
     return make
-
-
-@pytest.fixture
-def read_records() -> Callable[..., list[dict[str, object]]]:
-    """The records of ``metrics.jsonl`` without those of time and memory."""
-    return records
-
-
-@pytest.fixture
-def weights_digest() -> Callable[[RunDirectory, int], list[str]]:
-    """The digests of the weights and moments of a checkpoint."""
-    return digests
 
 
 @pytest.fixture

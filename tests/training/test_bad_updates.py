@@ -11,16 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from toy_run import run_training
+from toy_run import JobMaker, records, run_training
 
 from deepwire.checkpoint.store import load_model
 from deepwire.errors import DivergedError, ResourceError
 from deepwire.model.translation_model import LossSums, TranslationModel
 from deepwire.training.run import load_state
 from deepwire.training.spec import TrainingSpec
-
-JobMaker = Callable[..., TrainingSpec]
-ReadRecords = Callable[..., list[dict[str, Any]]]
 
 
 def poisoned(model: TranslationModel, bad: Callable[[int], bool]) -> Callable[..., LossSums]:
@@ -47,9 +44,7 @@ def poison(job: TrainingSpec, bad: Callable[[int], bool]) -> TrainingSpec:
     return dataclasses.replace(job, build=build)
 
 
-def test_a_bad_update_is_skipped_before_it_touches_the_weights(
-    make_job: JobMaker, read_records: ReadRecords
-) -> None:
+def test_a_bad_update_is_skipped_before_it_touches_the_weights(make_job: JobMaker) -> None:
     job = make_job(max_updates=6, log_every=1, batch_tokens=1)  # one pair, one call for each update
     run_training(poison(job, lambda call: call == 4), quiet=True)
     state = load_state(job.run.checkpoint_path(6))
@@ -63,7 +58,7 @@ def test_a_bad_update_is_skipped_before_it_touches_the_weights(
     texts = job.prepared.folder.parents[1]
     for side, text in (("src", source), ("trg", target)):
         assert (texts / f"{Path(corpus).name}.{side}").read_text().split("\n")[int(line) - 1] == text
-    logged = {record["update"]: record["loss"] for record in read_records(job.run, "train")}
+    logged = {record["update"]: record["loss"] for record in records(job.run, "train")}
     assert logged[4] is None
     assert math.isfinite(logged[5])
 
@@ -124,7 +119,7 @@ def test_memory_that_runs_out_makes_updates_of_smaller_pieces_and_ends_a_validat
                 raise error
             return loss(source, *inputs, **named)
 
-        model.loss = wrapped  # type: ignore[method-assign]
+        model.loss = wrapped
         return model
 
     with pytest.raises(ResourceError, match="out of memory in the validation after update 2") as caught:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from safetensors.torch import load_file
-from toy_run import run_training
+from toy_run import JobMaker, run_training
 
 from deepwire.checkpoint.model_path import average_models
 from deepwire.checkpoint.store import load_model, parameter_count
@@ -15,8 +13,6 @@ from deepwire.model.connections.admin import Admin
 from deepwire.model.connections.scaled_post_norm import BranchNorm
 from deepwire.training.session import open_session
 from deepwire.training.spec import TrainingSpec
-
-JobMaker = Callable[..., TrainingSpec]
 
 LAYERS = {"layers": 2}
 ADMIN = {side: {**LAYERS, "connection": "admin"} for side in ("encoder", "decoder")}

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from toy_run import FinishedRun, RunTwice, run_training
+from toy_run import FinishedRun, JobMaker, RunTwice, run_training
 
 from deepwire.errors import UsageError
 from deepwire.model.recurrent_depth import RecurrentStack
 from deepwire.training import compilation
 from deepwire.training.extras import update_seed
-from deepwire.training.spec import TrainingSpec
 
-JobMaker = Callable[..., TrainingSpec]
 NOISE = {"source": {"cutoff": 0.1, "unknown": 0.1, "replace": 0.1}, "target": 0.1}
 
 

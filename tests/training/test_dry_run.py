@@ -1,25 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from toy_run import run_training
+from toy_run import JobMaker, records, run_training
 
 from deepwire.training.dry_run import dry_run
-from deepwire.training.spec import TrainingSpec
-
-JobMaker = Callable[..., TrainingSpec]
-ReadRecords = Callable[..., list[dict[str, object]]]
 
 
-def test_it_tells_what_the_run_will_need_and_keeps_nothing(
-    make_job: JobMaker, read_records: ReadRecords
-) -> None:
+def test_it_tells_what_the_run_will_need_and_keeps_nothing(make_job: JobMaker) -> None:
     job = make_job(max_updates=None, stop_after="2e", ema={})
     found = dry_run(job)
     assert not job.run.path.exists()
     outcome = run_training(job, quiet=True)
-    state = read_records(job.run, "train")
+    state = records(job.run, "train")
     assert found.loss == pytest.approx(state[0]["loss"], rel=1e-6)
     assert found.updates_in_run == pytest.approx(state[-1]["update"], rel=0.1)
     assert found.updates_in_epoch == pytest.approx(state[-1]["update"] / 2, rel=0.1)

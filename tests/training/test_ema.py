@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,18 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
-from toy_run import run_training
+from toy_run import JobMaker, records, run_training
 
 from deepwire.checkpoint.store import load_model
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.training.device import PrecisionPolicy
 from deepwire.training.extras import EmaConfig, MovingAverage
 from deepwire.training.parallel_strategy import ParallelStrategy
-from deepwire.training.spec import TrainingSpec
 from deepwire.training.validation import Validator
-
-JobMaker = Callable[..., TrainingSpec]
-ReadRecords = Callable[..., list[dict[str, object]]]
 
 
 def averages(config: EmaConfig, parameters: dict[str, nn.Parameter]) -> MovingAverage:
@@ -53,16 +48,14 @@ def test_the_average_is_that_of_the_definition(
 SHORT = {"max_updates": 8, "validation": {"every": 8}}
 
 
-def test_training_is_the_same_with_and_without_averages(
-    make_job: JobMaker, read_records: ReadRecords
-) -> None:
+def test_training_is_the_same_with_and_without_averages(make_job: JobMaker) -> None:
     plain = make_job("plain", **SHORT)
     run_training(plain, quiet=True)
     weights = load_file(plain.run.checkpoint_path(8) / "model.safetensors")
     for model, other in (("average", "weights"), ("weights", "average")):
         job = make_job(model, **SHORT, ema={"decay": 0.9, "model": model})
         run_training(job, quiet=True)
-        assert read_records(job.run, "train") == read_records(plain.run, "train")
+        assert records(job.run, "train") == records(plain.run, "train")
         folder = job.run.checkpoint_path(8)
         shown, beside = (load_file(folder / f"{name}.safetensors") for name in ("model", "optimizer"))
         kept = {name.partition(".")[2]: one for name, one in beside.items() if name.startswith(f"{other}.")}
@@ -71,11 +64,11 @@ def test_training_is_the_same_with_and_without_averages(
         assert not any(torch.equal(mean[name], weights[name]) for name in weights)
         record = json.loads((folder / "config.json").read_text())
         assert record["metadata"]["ema"]["model"] == model
-        same = read_records(job.run, "valid") == read_records(plain.run, "valid")
+        same = records(job.run, "valid") == records(plain.run, "valid")
         assert same == (model == "weights")
 
 
-def test_validation_scores_what_the_checkpoint_holds(make_job: JobMaker, read_records: ReadRecords) -> None:
+def test_validation_scores_what_the_checkpoint_holds(make_job: JobMaker) -> None:
     job = make_job(**SHORT, ema={"decay": 0.9})
     run_training(job, quiet=True)
     loaded = load_model(job.run.checkpoint_path(8))
@@ -93,4 +86,4 @@ def test_validation_scores_what_the_checkpoint_holds(make_job: JobMaker, read_re
     precision_policy = PrecisionPolicy.choose("fp32", torch.device("cpu"))
     found = validator.run(loaded.model, precision_policy, 8, lambda: False)
     assert found is not None
-    assert found.scores["loss"] == pytest.approx(read_records(job.run, "valid")[-1]["loss"], rel=1e-6)
+    assert found.scores["loss"] == pytest.approx(records(job.run, "valid")[-1]["loss"], rel=1e-6)

@@ -1,20 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from safetensors.torch import load_file
-from toy_run import run_training
+from toy_run import JobMaker, run_training
 
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.parametrization import UpdateScale
 from deepwire.training.freezing import freeze, with_rate_factors
-from deepwire.training.spec import TrainingSpec
 
-JobMaker = Callable[..., TrainingSpec]
 TINY = {"d_model": 8, "heads": 2, "feed_forward": 8, "encoder": {"layers": 2}, "decoder": {"layers": 1}}
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from toy_run import records
 
 import deepwire
 from deepwire.errors import UsageError
@@ -95,20 +95,18 @@ def test_the_loss_is_that_of_the_formula(
         assert made.loss(batch) is None
 
 
-def test_a_run_learns_alignments_goes_on_exactly_and_translates_with_that_head(
-    tmp_path: Path, read_records: Callable[..., list[dict[str, Any]]]
-) -> None:
+def test_a_run_learns_alignments_goes_on_exactly_and_translates_with_that_head(tmp_path: Path) -> None:
     from deepwire.checkpoint.run_directory import RunDirectory
 
     given = settings(tmp_path, guided_alignment=2.0)
     deepwire.train(given)
-    found = [record["guided_alignment"] for record in read_records(RunDirectory(tmp_path / "run"), "train")]
+    found = [record["guided_alignment"] for record in records(RunDirectory(tmp_path / "run"), "train")]
     assert found[-1] < 0.6 * found[0]
     short = settings(tmp_path, "halved", guided_alignment=2.0, max_updates=11)
     deepwire.train(short)
     deepwire.train({**short, "training": {**short["training"], "max_updates": 30}})
-    again = read_records(RunDirectory(tmp_path / "halved"), "train")
-    assert again[-1] == read_records(RunDirectory(tmp_path / "run"), "train")[-1]
+    again = records(RunDirectory(tmp_path / "halved"), "train")
+    assert again[-1] == records(RunDirectory(tmp_path / "run"), "train")[-1]
     model = deepwire.load(tmp_path / "run")
     chosen = model.config.alignment
     assert (chosen.layer, chosen.head, chosen.step) == (1, 1, "reads")
@@ -123,16 +121,14 @@ def test_a_run_learns_alignments_goes_on_exactly_and_translates_with_that_head(
     assert "nothing learns them" in (tmp_path / "plain" / "log.txt").read_text()
 
 
-def test_activation_checkpointing_changes_nothing(
-    tmp_path: Path, read_records: Callable[..., list[dict[str, Any]]]
-) -> None:
+def test_activation_checkpointing_changes_nothing(tmp_path: Path) -> None:
     from deepwire.checkpoint.run_directory import RunDirectory
 
     found = []
     for recompute in (False, True):
         more = {"guided_alignment": 0.5, "activation_checkpointing": recompute, "max_updates": 5}
         deepwire.train(settings(tmp_path, f"run{recompute}", **more))
-        last = read_records(RunDirectory(tmp_path / f"run{recompute}"), "train")[-1]
+        last = records(RunDirectory(tmp_path / f"run{recompute}"), "train")[-1]
         found.append((last["guided_alignment"], last["gradient_norm"]))
     assert found[0] == pytest.approx(found[1], rel=1e-5)
 

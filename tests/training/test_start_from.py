@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from toy_run import run_training
+from toy_run import JobMaker, digests, records, run_training
 
-from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import save_model
 from deepwire.data.languages import Languages
 from deepwire.data.text.pairs import Pair
@@ -22,12 +21,8 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.config import StartFromSection
-from deepwire.training.spec import TrainingSpec
 from deepwire.training.start_from import map_rows, start_from
 
-JobMaker = Callable[..., TrainingSpec]
-ReadRecords = Callable[..., list[dict[str, object]]]
-Digest = Callable[[RunDirectory, int], str]
 SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 8, "encoder": {"layers": 2}, "decoder": {"layers": 1}}
 
 
@@ -153,12 +148,12 @@ def test_new_pieces_are_made_of_old_ones() -> None:
             torch.testing.assert_close(made[number], table[cut].mean(0))
 
 
-def test_a_new_run_begins_where_the_other_ended(make_job: JobMaker, read_records: ReadRecords) -> None:
+def test_a_new_run_begins_where_the_other_ended(make_job: JobMaker) -> None:
     first = make_job("first", max_updates=40)
     run_training(first, quiet=True)
     second = make_job("second", max_updates=5, start_from=f"{first.run.path}@avg2")
     run_training(second, quiet=True)
-    before, after = (read_records(job.run, "train") for job in (first, second))
+    before, after = (records(job.run, "train") for job in (first, second))
     assert before[0]["loss"] - 0.2 > after[0]["loss"]
     report = json.loads(second.run.start_from.read_text())
     assert report["model"].endswith("first@avg2")
@@ -167,9 +162,7 @@ def test_a_new_run_begins_where_the_other_ended(make_job: JobMaker, read_records
     assert f"started from {first.run.path}@avg2" in log
 
 
-def test_a_continued_run_does_not_read_the_model_again(
-    make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest
-) -> None:
+def test_a_continued_run_does_not_read_the_model_again(make_job: JobMaker) -> None:
     first = make_job("first", max_updates=20)
     run_training(first, quiet=True)
     settings: dict[str, object] = {
@@ -184,8 +177,8 @@ def test_a_continued_run_does_not_read_the_model_again(
     first.run.path.rename(first.run.path.with_name("gone"))
     halved = make_job("halved", max_updates=20, **settings)
     run_training(halved, quiet=True)
-    assert weights_digest(halved.run, 20) == weights_digest(straight.run, 20)
-    assert read_records(halved.run) == read_records(straight.run)
+    assert digests(halved.run, 20) == digests(straight.run, 20)
+    assert records(halved.run) == records(straight.run)
     with pytest.raises(UsageError, match=r"training\.start_from"):
         run_training(make_job("halved", max_updates=60, **{**settings, "start_from": "other"}), quiet=True)
 

@@ -4,14 +4,13 @@ import dataclasses
 import json
 import math
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from toy_run import run_training
+from toy_run import JobMaker, digests, records, run_training
 
 from deepwire.checkpoint.model_path import find_model, last_checkpoints
 from deepwire.checkpoint.run_directory import RunDirectory
@@ -24,40 +23,33 @@ from deepwire.training import validation
 from deepwire.training.loop import UpdateResult
 from deepwire.training.run import load_state
 from deepwire.training.session import Callback, TrainingSession, nothing_to_do_reason
-from deepwire.training.spec import TrainingSpec
-
-JobMaker = Callable[..., TrainingSpec]
-ReadRecords = Callable[..., list[dict[str, Any]]]
-Digest = Callable[[RunDirectory, int], str]
 
 
-def test_the_loss_falls_and_every_update_is_logged_once(
-    make_job: JobMaker, read_records: ReadRecords
-) -> None:
+def test_the_loss_falls_and_every_update_is_logged_once(make_job: JobMaker) -> None:
     job = make_job()
     outcome = run_training(job, quiet=True)
-    train = read_records(job.run, "train")
+    train = records(job.run, "train")
     assert [record["update"] for record in train] == [1, *range(5, 31, 5)]
     assert train[-1]["loss"] < 0.9 * train[0]["loss"]
-    assert [record["update"] for record in read_records(job.run, "valid")] == [10, 20, 30]
+    assert [record["update"] for record in records(job.run, "valid")] == [10, 20, 30]
     assert outcome.stop_reason.finished
     assert json.loads(job.run.done.read_text()) == {"update": 30, "reason": "training.max_updates=30"}
 
 
-def test_logged_numbers_are_per_target_token(make_job: JobMaker, read_records: ReadRecords) -> None:
+def test_logged_numbers_are_per_target_token(make_job: JobMaker) -> None:
     job = make_job(max_updates=1, label_smoothing=0.0, model={"initialization": "lipschitz"})
     run_training(job, quiet=True)
-    first = read_records(job.run, "train")[0]
+    first = records(job.run, "train")[0]
     words = job.prepared.vocabularies.target.size
     assert first["loss"] == pytest.approx(math.log(words), rel=0.25)
     assert first["loss"] == pytest.approx(first["nll"], rel=1e-5)
     assert first["perplexity"] == pytest.approx(math.exp(first["nll"]), rel=1e-6)
 
 
-def test_a_seed_gives_one_run_and_another_seed_another(make_job: JobMaker, read_records: ReadRecords) -> None:
+def test_a_seed_gives_one_run_and_another_seed_another(make_job: JobMaker) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         run_training(make_job(name, seed=seed, max_updates=10), quiet=True)
-    a, b, c = (read_records(make_job(name).run) for name in "abc")
+    a, b, c = (records(make_job(name).run) for name in "abc")
     assert a == b
     assert a != c
 
@@ -86,20 +78,18 @@ def merged(batches: Sequence[Batch]) -> Batch:
     )
 
 
-def test_a_wide_model_has_the_schedule_of_its_base(make_job: JobMaker, read_records: ReadRecords) -> None:
+def test_a_wide_model_has_the_schedule_of_its_base(make_job: JobMaker) -> None:
     """Noam's rates fall with the width of the model; with CompleteP they are those of its base."""
     parametrization = {"parametrization": {"base": {"d_model": 16, "heads": 2}}}
     rates = []
     for name, model in (("wide", {"d_model": 32, **parametrization}), ("base", {})):
         job = make_job(name, model=model, max_updates=1, schedule={"type": "noam", "warmup": 4})
         run_training(job, quiet=True)
-        rates.append(read_records(job.run, "train")[0]["learning_rate"])
+        rates.append(records(job.run, "train")[0]["learning_rate"])
     assert rates[0] == rates[1]
 
 
-def test_accumulation_equals_one_big_batch(
-    make_job: JobMaker, read_records: ReadRecords, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_accumulation_equals_one_big_batch(make_job: JobMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     settings: dict[str, object] = {
         "model": {"dropout": 0.0},
         "max_updates": 8,
@@ -111,7 +101,7 @@ def test_accumulation_equals_one_big_batch(
     monkeypatch.setattr(starting, "UpdateStream", MergedStream)
     one = make_job("one", **settings)
     run_training(one, quiet=True)
-    for ours, theirs in zip(read_records(many.run, "train"), read_records(one.run, "train"), strict=True):
+    for ours, theirs in zip(records(many.run, "train"), records(one.run, "train"), strict=True):
         for name in ("target_tokens", "loss", "nll", "gradient_norm"):
             assert ours[name] == pytest.approx(theirs[name], rel=1e-4)
 
@@ -126,14 +116,14 @@ def test_training_ends_exactly_with_an_epoch(make_job: JobMaker) -> None:
     assert "training.stop_after=3e" in outcome.stop_reason.reason
 
 
-def test_early_stopping_ends_the_run(make_job: JobMaker, read_records: ReadRecords) -> None:
+def test_early_stopping_ends_the_run(make_job: JobMaker) -> None:
     job = make_job(
         schedule={"type": "constant", "peak": 1e-12},
         validation={"every": 5},
         early_stopping={"metric": "loss", "patience": 3, "min_improvement": 1e-3},
     )
     outcome = run_training(job, quiet=True)
-    assert len(read_records(job.run, "valid")) == 4
+    assert len(records(job.run, "valid")) == 4
     assert outcome.stop_reason.finished
     assert "has not improved" in outcome.stop_reason.reason
     reason = nothing_to_do_reason(job.run, job.config)
@@ -143,7 +133,7 @@ def test_early_stopping_ends_the_run(make_job: JobMaker, read_records: ReadRecor
     job.run.done.unlink()
     outcome = run_training(job, quiet=True)
     assert (outcome.stop_reason.finished, job.run.done.exists()) == (True, True)
-    assert len(read_records(job.run, "valid")) == 4
+    assert len(records(job.run, "valid")) == 4
     # A metric that nobody has waited for goes on.
     other = make_job(validation={"every": 5}, early_stopping={"metric": "nll", "patience": 3})
     assert nothing_to_do_reason(job.run, other.config) is None
@@ -177,7 +167,7 @@ class Translation:
         return self.scores[self.calls - 1]
 
 
-def test_bleu_chooses_the_best_checkpoint(make_job: JobMaker, read_records: ReadRecords) -> None:
+def test_bleu_chooses_the_best_checkpoint(make_job: JobMaker) -> None:
     translation = Translation([10.0, 30.0, 20.0])
     job = dataclasses.replace(
         make_job(validation={"bleu": True, "metric": "bleu"}),
@@ -185,23 +175,21 @@ def test_bleu_chooses_the_best_checkpoint(make_job: JobMaker, read_records: Read
         score=translation.score,
     )
     outcome = run_training(job, quiet=True)
-    assert [record["bleu"] for record in read_records(job.run, "valid")] == [10.0, 30.0, 20.0]
+    assert [record["bleu"] for record in records(job.run, "valid")] == [10.0, 30.0, 20.0]
     assert outcome.best is not None
     assert outcome.best.update == 20
     texts = (job.run.translations / "update-000020.txt").read_text().splitlines()
     assert texts == [job.prepared.valid.source_text(line) for line in range(40)]
 
 
-def test_validation_counts_every_token_once_whatever_the_batches(
-    make_job: JobMaker, read_records: ReadRecords
-) -> None:
+def test_validation_counts_every_token_once_whatever_the_batches(make_job: JobMaker) -> None:
     jobs = [
         make_job(f"v{tokens}", max_updates=5, validation={"every": 5, "max_tokens": tokens})
         for tokens in (1, 50, 4000)
     ]
     for job in jobs:
         run_training(job, quiet=True)
-    losses = [read_records(job.run, "valid")[0]["loss"] for job in jobs]
+    losses = [records(job.run, "valid")[0]["loss"] for job in jobs]
     assert losses == pytest.approx([losses[0]] * 3, rel=1e-5)
 
 
@@ -245,7 +233,7 @@ class Interrupter(Translation):
 
 
 def test_an_interrupted_validation_is_made_up_for(
-    make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest, monkeypatch: pytest.MonkeyPatch
+    make_job: JobMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(validation, "_CHUNK", 10)
     settings = {"validation": {"bleu": True}, "checkpoint": {"every": 30}}
@@ -259,11 +247,11 @@ def test_an_interrupted_validation_is_made_up_for(
     broken = dataclasses.replace(job, translate=interrupter.translate, score=interrupter.score)
     outcome = run_training(broken, quiet=True)
     assert (outcome.stop_reason.exit_code, outcome.stop_reason.finished) == (143, False)
-    assert read_records(job.run, "valid") == []
+    assert records(job.run, "valid") == []
     assert load_state(job.run.checkpoint_path(10)).validation_due
     run_training(dataclasses.replace(job, translate=parts.translate, score=parts.score), quiet=True)
-    assert read_records(job.run) == read_records(straight.run)
-    assert weights_digest(job.run, 30) == weights_digest(straight.run, 30)
+    assert records(job.run) == records(straight.run)
+    assert digests(job.run, 30) == digests(straight.run, 30)
     here, there = ([(one.update, one.interim) for one in each.run.checkpoints()] for each in (job, straight))
     assert here == there
 
@@ -298,9 +286,7 @@ def test_interruptions_take_no_place_of_a_checkpoint(make_job: JobMaker) -> None
     assert first == second
 
 
-def test_a_finished_run_is_left_alone_until_its_limit_is_raised(
-    make_job: JobMaker, read_records: ReadRecords
-) -> None:
+def test_a_finished_run_is_left_alone_until_its_limit_is_raised(make_job: JobMaker) -> None:
     job = make_job(max_updates=10)
     assert nothing_to_do_reason(job.run, job.config) is None
     run_training(job, quiet=True)
@@ -311,18 +297,18 @@ def test_a_finished_run_is_left_alone_until_its_limit_is_raised(
     longer = make_job(max_updates=15)
     assert nothing_to_do_reason(longer.run, longer.config) is None
     run_training(longer, quiet=True)
-    assert read_records(job.run, "train")[-1]["update"] == 15
+    assert records(job.run, "train")[-1]["update"] == 15
     assert json.loads(job.run.done.read_text())["update"] == 15
 
 
-def test_fresh_keeps_the_old_run(make_job: JobMaker, read_records: ReadRecords) -> None:
+def test_fresh_keeps_the_old_run(make_job: JobMaker) -> None:
     job = make_job(max_updates=5)
     run_training(job, quiet=True)
     for number in (1, 2):
         run_training(job, fresh=True, quiet=True)
         old = RunDirectory(job.run.path.with_name(f"run.{number}"))
         assert f"is now {old.path}" in job.run.log.read_text()
-        assert read_records(old) == read_records(job.run)
+        assert records(old) == records(job.run)
         assert old.checkpoints()
 
 
@@ -340,25 +326,23 @@ def test_fresh_moves_nothing_but_runs(make_job: JobMaker, monkeypatch: pytest.Mo
         run_training(here, fresh=True, quiet=True)
 
 
-def test_bfloat16_trains_with_float32_weights(make_job: JobMaker, read_records: ReadRecords) -> None:
+def test_bfloat16_trains_with_float32_weights(make_job: JobMaker) -> None:
     job = make_job(max_updates=15, precision="bf16")
     run_training(job, quiet=True)
     model = load_model(job.run.checkpoint_path(15)).model
     assert {value.dtype for value in model.parameters()} == {torch.float32}
-    train = read_records(job.run, "train")
+    train = records(job.run, "train")
     assert train[-1]["loss"] < train[0]["loss"]
     exact = make_job("exact", max_updates=1)
     run_training(exact, quiet=True)
-    assert train[0]["loss"] != read_records(exact.run, "train")[0]["loss"]
+    assert train[0]["loss"] != records(exact.run, "train")[0]["loss"]
 
 
-def test_tensorboard_gets_the_same_numbers(make_job: JobMaker, read_records: ReadRecords) -> None:
+def test_tensorboard_gets_the_same_numbers(make_job: JobMaker) -> None:
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     job = make_job(max_updates=10, tensorboard=True)
     run_training(job, quiet=True)
     shown = events.EventAccumulator(str(job.run.tensorboard)).Reload()
     for kind, name in (("train", "loss"), ("train", "gradient_norm"), ("valid", "nll")):
-        expected = [
-            (one["update"], pytest.approx(one[name], rel=1e-6)) for one in read_records(job.run, kind)
-        ]
+        expected = [(one["update"], pytest.approx(one[name], rel=1e-6)) for one in records(job.run, kind)]
         assert [(one.step, one.value) for one in shown.Scalars(f"{kind}/{name}")] == expected

@@ -120,6 +120,7 @@ def run_training(
     return Outcome(session.stop_reason, spec.run.best())
 
 
+JobMaker = Callable[..., TrainingSpec]
 RunTwice = Callable[..., tuple[FinishedRun, FinishedRun]]
 
 
