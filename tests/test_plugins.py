@@ -25,7 +25,7 @@ from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.errors import ModelError, UsageError
-from deepwire.evaluation.metric import Floats, Metric
+from deepwire.evaluation.metric import Floats
 from deepwire.evaluation.metric_choice import ChrfMetric, MetricOptions, corpus_score
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
@@ -369,25 +369,6 @@ def test_a_part_may_look_at_values_while_it_is_built(tmp_path: Path) -> None:
     shapes = meta_model(model.config, model.source_vocabulary, model.target_vocabulary)
     assert all(value.is_meta for value in shapes.parameters())
     assert [name for name, _ in shapes.named_parameters()] == [name for name, _ in model.named_parameters()]
-
-
-class Hits(Metric):
-    """The share of lines that are right."""
-
-    name, width = "hits", 1
-
-    def values(self, totals: Floats) -> Floats:
-        return totals[..., 0]
-
-    def sentence_values(self, statistics: Floats) -> Floats:
-        return self.values(statistics)
-
-    def signature(self, references: int) -> str:
-        return f"nrefs:{references}"
-
-    def _count(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Floats:
-        """As a list of lists of whole numbers, as a program may count them."""
-        return [[line == right] for line, right in zip(hypotheses, references[0], strict=True)]  # type: ignore[return-value]
 
 
 def test_a_registered_metric_is_a_metric() -> None:

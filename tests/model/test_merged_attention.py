@@ -14,8 +14,6 @@ from deepwire.model.mixers.average_attention import running_mean
 from deepwire.model.mixers.merged_attention import MergedAttention, MergedAttentionConfig
 from deepwire.testing import SMALL
 
-MATT = {"type": "merged_attention"}
-
 
 @pytest.mark.parametrize("value", ["shared", "own"])
 def test_it_is_attention_plus_average(value: str) -> None:
