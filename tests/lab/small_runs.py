@@ -24,6 +24,7 @@ VOCABULARIES = Vocabularies.learn(
     WordsConfig(joint=True), [Pair(1, "ein hund zwei katzen im haus", "a dog two cats in the house", 0)]
 )
 ModelMaker = Callable[..., TranslationModel]
+Store = Callable[..., str]
 
 
 def tiny(
@@ -53,7 +54,7 @@ def make_model() -> ModelMaker:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Callable[[TranslationModel], str]:
+def store(tmp_path: Path) -> Store:
     """Writes a model directory and gives its name."""
 
     def write(model: TranslationModel, name: str = "model", **metadata: object) -> str:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from small_runs import ModelMaker, Store
 
 from deepwire.errors import DataError
 from deepwire.lab import attention_alignments
 from deepwire.lab.attention_alignments import Attention, analyse_alignment
 from deepwire.lab.subject import read_pairs
-from deepwire.model.translation_model import TranslationModel
 
 GOLD = "0-1 1-0\n0-0 1?0 1-1 3-4\n0-0\n"
 
 
 @pytest.fixture
-def stored(make_model: Callable[..., TranslationModel], store: Callable[..., str]) -> str:
+def stored(make_model: ModelMaker, store: Store) -> str:
     return store(make_model({}), decoding={"alignment": {"layer": 1, "head": 1, "step": "writes"}})
 
 
@@ -70,12 +69,7 @@ def test_the_command(stored: str, text: tuple[Path, Path], tmp_path: Path, analy
     assert finding["provenance"]["data"][0].endswith(", 2 pairs")
 
 
-def test_what_cannot_be_compared_is_refused(
-    stored: str,
-    text: tuple[Path, Path],
-    tmp_path: Path,
-    make_model: Callable[..., TranslationModel],
-) -> None:
+def test_what_cannot_be_compared_is_refused(stored: str, text: tuple[Path, Path], tmp_path: Path) -> None:
     gold = tmp_path / "gold"
     gold.write_text("\n\n\n")
     with pytest.raises(DataError, match="gold: has no links"):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_runs import ModelMaker, Store
 
 from deepwire.checkpoint.model_files import write_manifest
 from deepwire.errors import ModelError, UsageError
@@ -18,15 +19,12 @@ from deepwire.lab.compare import ComparisonRequest, compare_runs, differing, exa
 from deepwire.lab.finding import BarChart, Finding, Table
 from deepwire.lab.scorer import Scorer
 from deepwire.lab.subject import ParallelText
-from deepwire.model.translation_model import TranslationModel
 
-Store = Callable[..., str]
-Maker = Callable[..., TranslationModel]
 RunMaker = Callable[..., str]
 
 
 @pytest.fixture
-def run(make_model: Maker, store: Store, tmp_path: Path) -> RunMaker:
+def run(make_model: ModelMaker, store: Store, tmp_path: Path) -> RunMaker:
     """Writes a run directory with one checkpoint and gives its name."""
 
     def write(
@@ -200,7 +198,7 @@ def test_mistakes_are_named(run: RunMaker, tmp_path: Path) -> None:
     [({"target": "zh"}, "r", "zh"), ({"target": "target"}, "r.zh", "zh"), ({"target": "de"}, "r.zh", "13a")],
 )
 def test_analyses_score_in_the_language_of_the_model_or_of_the_reference(
-    make_model: Maker, store: Store, metadata: dict[str, object], name: str, tokenizer: str
+    make_model: ModelMaker, store: Store, metadata: dict[str, object], name: str, tokenizer: str
 ) -> None:
     warnings: list[str] = []
     pairs = ParallelText(Text("s", ["a dog sleeps"]), Text(name, ["一只狗在院子里睡觉"]))

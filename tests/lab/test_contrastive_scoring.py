@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from small_runs import ModelMaker, Store
 
 from deepwire.cli.main import main
 from deepwire.decoding.model_loading import load
@@ -25,10 +26,6 @@ from deepwire.lab.contrastive_scoring import (
     read_plain,
     wilson,
 )
-from deepwire.model.translation_model import TranslationModel
-
-Store = Callable[..., str]
-Maker = Callable[..., TranslationModel]
 
 
 class LikesShort:
@@ -60,7 +57,7 @@ def test_the_better_score_decides_and_a_tie_is_wrong() -> None:
 
 
 def test_a_model_decides_as_its_scores_say(
-    make_model: Maker, store: Store, monkeypatch: pytest.MonkeyPatch
+    make_model: ModelMaker, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contrastive_scoring, "LONGEST", 2)
     name = store(make_model({}), update=7)
@@ -181,7 +178,7 @@ def test_plain_files_are_read_line_by_line(tmp_path: Path) -> None:
 
 
 def test_the_command_reads_either_form(
-    make_model: Maker, store: Store, tmp_path: Path, analyze, capsys: pytest.CaptureFixture[str]
+    make_model: ModelMaker, store: Store, tmp_path: Path, analyze, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = store(make_model({}))
     for part, text in (("s", "hund\n"), ("r", "dog\n"), ("x", "a dog\n")):

@@ -1,22 +1,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from small_runs import ModelMaker, Store
 
 from deepwire.data.languages import Direction, Languages
 from deepwire.errors import DataError, UsageError
 from deepwire.lab.finding import Finding
 from deepwire.lab.gates import analyse_gates, observe
 from deepwire.lab.subject import batches, open_model, read_pairs
-from deepwire.model.translation_model import TranslationModel
 
-ModelMaker = Callable[..., TranslationModel]
-Store = Callable[..., str]
 Text = tuple[Path, Path]
 GATES = (0.25, 0.5, 0.95)
 

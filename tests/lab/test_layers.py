@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_runs import ModelMaker, Store
 from torch import nn
 from torch.nn import functional
 
@@ -36,8 +36,6 @@ from deepwire.testing import (
 )
 from deepwire.training.device import DeviceBatch
 
-ModelMaker = Callable[..., TranslationModel]
-Store = Callable[..., str]
 BATCH = DeviceBatch(
     torch.tensor([[5, 6, 2], [7, 2, 0]]),
     torch.tensor([[1, 4, 6], [1, 5, 0]]),

@@ -1,17 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from small_runs import ModelMaker
 from torch import Tensor
 
 from deepwire.lab.signals import Signal, signal_sizes
 from deepwire.model.context import Context
-from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device import DeviceBatch
-
-MakeModel = Callable[..., TranslationModel]
 
 
 def batch(padding: int = 0) -> DeviceBatch:
@@ -30,7 +26,7 @@ def close(measured: float, expected: float) -> bool:
     return measured == pytest.approx(expected, rel=1e-4)
 
 
-def test_sizes_are_those_of_a_pass_by_hand(make_model: MakeModel) -> None:
+def test_sizes_are_those_of_a_pass_by_hand(make_model: ModelMaker) -> None:
     model = make_model({"connection": "pre_norm"}, {"connection": "post_norm"})
     read = batch()
     sizes = signal_sizes(model, [read], (0.1, "uniform"))
@@ -62,7 +58,7 @@ def test_sizes_are_those_of_a_pass_by_hand(make_model: MakeModel) -> None:
     assert close(signals[Signal("decoder", "output", 1)], rms(result, prefix))  # post-norm: nothing after it
 
 
-def test_gradients_are_those_of_the_loss(make_model: MakeModel) -> None:
+def test_gradients_are_those_of_the_loss(make_model: ModelMaker) -> None:
     model = make_model({}, {"connection": "post_norm"})
     read = batch()
     sizes = signal_sizes(model, [read], (0.1, "uniform"))
@@ -82,7 +78,7 @@ def test_gradients_are_those_of_the_loss(make_model: MakeModel) -> None:
     assert close(sizes.gradients["encoder.1"], float(squares.square().mean().sqrt()))
 
 
-def test_padding_and_cutting_into_batches_change_nothing(make_model: MakeModel) -> None:
+def test_padding_and_cutting_into_batches_change_nothing(make_model: ModelMaker) -> None:
     model = make_model({"connection": "depth_lstm"}, {"aggregation": "dlcl"})
     whole = signal_sizes(model, [batch()])
     for other in (signal_sizes(model, [batch(padding=3)]), signal_sizes(model, batch().cut(2))):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from small_runs import ModelMaker, Store
 from torch import Tensor
 
 from deepwire.lab.signals import Signal, signal_values
@@ -15,8 +15,6 @@ from deepwire.model.introspection import DepthWeights
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device import DeviceBatch
 
-ModelMaker = Callable[..., TranslationModel]
-Store = Callable[..., str]
 CONNECTIONS: list[object] = [
     {"type": "hyper", "lanes": 3},
     {"type": "hyper", "lanes": 2, "dynamic": False},

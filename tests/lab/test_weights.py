@@ -3,18 +3,14 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from small_runs import ModelMaker, Store
 
 from deepwire.lab.finding import Figure, Finding
 from deepwire.lab.weights import analyse_weights
-from deepwire.model.translation_model import TranslationModel
-
-ModelMaker = Callable[..., TranslationModel]
-Store = Callable[..., str]
 
 
 def figures(finding: Finding) -> dict[str, Figure]:
