@@ -55,22 +55,24 @@ def joint(multi30k: Mapping[str, Sequence[str]]) -> Vocabularies:
     return vocabularies_of(multi30k)
 
 
-Export = Callable[..., Ended]
-
-
 @pytest.fixture
 def export(
     command: Command, multi30k: Mapping[str, Sequence[str]], tmp_path: Path, request: pytest.FixtureRequest
-) -> Export:
-    """Exports a model to ``tmp_path/out``, in the `FORMAT` of the module, and compares it on six lines."""
+) -> Callable[..., str]:
+    """Exports a model to ``tmp_path/out``, in the `FORMAT` of the module, and compares it on six lines.
 
-    def run(model: Path, *options: object) -> Ended:
+    ``export(model, ..., code=4)`` must end with that exit code; gives the errors.
+    """
+
+    def run(model: Path, *options: object, code: int = 0) -> str:
         given = ["--format", request.module.FORMAT, *options]
         if not {"--unchecked", "--text"} & {*options}:
             for option, language in (("--text", "de"), ("--reference", "en")):
                 file = tmp_path / f"text.{language}"
                 file.write_text("\n".join(multi30k[language][:6]))
                 given += [option, file]
-        return command("export", model, "-o", tmp_path / "out", *given)
+        ended = command("export", model, "-o", tmp_path / "out", *given)
+        assert ended.code == code, ended.err
+        return ended.err
 
     return run
