@@ -177,7 +177,7 @@ class Constraints:
         if prefixes is not None and any(prefixes):
             limits = [max(limit, len(prefix)) for limit, prefix in zip(limits, prefixes, strict=True)]
             self._prefixes = pad_batch(prefixes, device)
-        self.pieces = batch.pieces or sys.maxsize
+        self.pieces = sys.maxsize if batch.pieces is None else batch.pieces
         forbidden = [PAD, BOS] if config.unknown_penalty is not None else [PAD, BOS, UNK]
         self.forbidden = torch.tensor(forbidden, device=device)
         self._unknown_penalty = config.unknown_penalty or 0.0

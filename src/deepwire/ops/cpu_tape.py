@@ -273,7 +273,8 @@ def _map(
         return None
     if any(each.dtype != torch.float32 for each in tensors):
         return None
-    shape = np.broadcast_shapes(*(each.shape for each in tensors))  # torch imports its compiler here
+    # torch.broadcast_shapes imports torch's compiler.
+    shape = np.broadcast_shapes(*(each.shape for each in tensors))
     axes: list[tuple[int, ...]] = []
     for size, *own in zip(shape, *(each.expand(shape).stride() for each in tensors), strict=True):
         if axes and all(before == size * now for before, now in zip(axes[-1][1:], own, strict=True)):
