@@ -11,7 +11,7 @@ from untrained_models import proven, save_untrained
 
 import deepwire
 from deepwire.checkpoint.store import load_model
-from deepwire.convert import huggingface
+from deepwire.convert import export_format
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig, WordsConfig
@@ -166,7 +166,7 @@ def test_what_transformers_cannot_have_is_refused(
     begun = saved(tmp_path / "bos", joint, MODELS["post-norm"][1], source_bos=True)
     errors = export(begun, "--unchecked", code=4)
     assert "begin with BOS" in errors
-    monkeypatch.setattr(huggingface, "find_spec", lambda _: None)
+    monkeypatch.setattr(export_format, "find_spec", lambda _: None)
     errors = export(begun, "--unchecked", code=2)
     assert "pip install 'deepwire[hf]'" in errors
     assert not list(tmp_path.glob("*out*"))

@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from deepwire.convert.importers import ForeignCheckpoint, Importer, convert
+from deepwire.convert.importers.foreign_checkpoint import ForeignCheckpoint
+from deepwire.convert.importers.importer import Importer, convert
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel

@@ -18,13 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deepwire.convert.importers import (
-    IMPORTERS,
-    ForeignCheckpoint,
-    VocabularyFiles,
-    read_foreign_checkpoint,
-    read_vocabularies,
-)
+from deepwire.convert.importers import IMPORTERS
+from deepwire.convert.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
+from deepwire.convert.importers.importer import read_vocabularies
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DataError, ModelError
@@ -53,7 +49,7 @@ BARE = (
 @pytest.fixture(scope="module")
 def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> Vocabularies:
     path = write_dictionary(tmp_path_factory.mktemp("dictionary") / "dict.txt", SIZE - 4)
-    return read_vocabularies(FAIRSEQ, VocabularyFiles(path, path))
+    return read_vocabularies(FAIRSEQ, path, path)
 
 
 model_of = partial(imported, FAIRSEQ)
@@ -148,12 +144,12 @@ def test_segmentation_with_codes(tmp_path: Path) -> None:
     """Pieces `x@@` and `x` of the dictionary are what the merges make of raw words."""
     (tmp_path / "codes").write_text("#version: 0.2\nh u\nhu n\nhun d</w>\n")
     (tmp_path / "dict.txt").write_text("hund 9\nhun@@ 5\nd 4\ne@@ 3\ne 2\nmadeupword0000 0\n")
-    files = VocabularyFiles(tmp_path / "dict.txt", tmp_path / "dict.txt", tmp_path / "codes")
-    vocabulary = read_vocabularies(FAIRSEQ, files).source
+    path = tmp_path / "dict.txt"
+    vocabulary = read_vocabularies(FAIRSEQ, path, path, tmp_path / "codes").source
     assert vocabulary.encode("hund hune") == [4, 5, 8]
     assert vocabulary.decode([4, 5, 8]) == "hund hune"
     assert vocabulary.size == 10
-    words = read_vocabularies(FAIRSEQ, VocabularyFiles(tmp_path / "dict.txt", tmp_path / "dict.txt")).source
+    words = read_vocabularies(FAIRSEQ, tmp_path / "dict.txt", tmp_path / "dict.txt").source
     assert words.encode("hund hun@@ e") == [4, 5, 8]
     assert words.decode([4, 5, 8]) == "hund hune"
 

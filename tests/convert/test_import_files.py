@@ -16,13 +16,9 @@ import pytest
 import torch
 from foreign_checkpoints import parameters, write_dictionary, write_fairseq
 
-from deepwire.convert.importers import (
-    IMPORTERS,
-    VocabularyFiles,
-    convert,
-    read_foreign_checkpoint,
-    read_vocabularies,
-)
+from deepwire.convert.importers import IMPORTERS
+from deepwire.convert.importers.foreign_checkpoint import read_foreign_checkpoint
+from deepwire.convert.importers.importer import convert, read_vocabularies
 from deepwire.errors import DeepwireError, ModelError
 from deepwire.model.config import ModelConfig
 
@@ -163,7 +159,7 @@ def test_a_model_much_larger_than_its_checkpoint_is_never_built(
     )
     config = ModelConfig.model_validate({"d_model": 100_000, "heads": 4, "feed_forward": 10_000_000})
     dictionary = write_dictionary(tmp_path / "dict.txt", 44)
-    vocabularies = read_vocabularies(kind, VocabularyFiles(dictionary, dictionary))
+    vocabularies = read_vocabularies(kind, dictionary, dictionary)
     monkeypatch.setattr(kind, "embeddings", lambda *_: {})
     with pytest.raises(ModelError, match=r"holds [\d,]+ numbers, but the architecture has [\d,]+ parameters"):
         convert(kind, foreign, config, vocabularies)
@@ -177,6 +173,6 @@ def test_pipes_are_not_waited_for(name: str, tmp_path: Path) -> None:
     read: Callable[[], object] = partial(read_foreign_checkpoint, path)
     if not name.startswith("x"):
         first, codes = (path, None) if name == "dict.txt" else (dictionary, path)
-        read = partial(read_vocabularies, IMPORTERS["fairseq"], VocabularyFiles(first, dictionary, codes))
+        read = partial(read_vocabularies, IMPORTERS["fairseq"], first, dictionary, codes)
     with pytest.raises(DeepwireError, match=f"{name}: .*is not a regular file"):
         read()

@@ -11,13 +11,9 @@ import torch
 from foreign_checkpoints import NEUTRON, golden, imported, parameters, write_neutron_vocabulary
 from safetensors.torch import save_file
 
-from deepwire.convert.importers import (
-    IMPORTERS,
-    ForeignCheckpoint,
-    VocabularyFiles,
-    read_foreign_checkpoint,
-    read_vocabularies,
-)
+from deepwire.convert.importers import IMPORTERS
+from deepwire.convert.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
+from deepwire.convert.importers.importer import read_vocabularies
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
 from deepwire.model.translation_model import TranslationModel
@@ -33,7 +29,7 @@ def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> Vocabularies:
     folder = tmp_path_factory.mktemp("vocabulary")
     for name in ("src.vcb", "tgt.vcb"):
         write_neutron_vocabulary(folder / name, SIZE - 4)
-    return read_vocabularies(FAMILY, VocabularyFiles(*FAMILY.vocabulary_files(folder, "de", "en")))
+    return read_vocabularies(FAMILY, *FAMILY.vocabulary_files(folder, "de", "en"))
 
 
 model_of = partial(imported, FAMILY)
@@ -102,7 +98,7 @@ def test_ids_stay_what_they_are(tmp_path: Path) -> None:
     (tmp_path / "common.vcb").write_text("9 the@@ cat\n\n5 <pad> dog the@@\n1 café\n")
     files = FAMILY.vocabulary_files(tmp_path, "de", "en")
     assert files[0] == files[1]
-    vocabularies = read_vocabularies(FAMILY, VocabularyFiles(*files))
+    vocabularies = read_vocabularies(FAMILY, *files)
     assert vocabularies.joint
     assert vocabularies.source.encode("the@@ cat dog café <pad>") == [4, 5, 6, 7, 3]
     assert vocabularies.source.decode([4, 5]) == "thecat"

@@ -135,12 +135,16 @@ def export(
 
 
 def _format(name: str, from_name: str, to_name: str) -> ExportFormat:
+    from deepwire.convert.argos import Argos
     from deepwire.convert.formats import FORMATS
 
     if name not in FORMATS:
         raise UsageError(f"--format {name}: no such format", f"use {' or '.join(FORMATS)}")
-    export_format = FORMATS[name]
-    return export_format.named(from_name, to_name) if from_name or to_name else export_format
+    if not from_name and not to_name:
+        return FORMATS[name]
+    if name != Argos.name:
+        raise UsageError(f"--format {name}: has no names of languages", "leave out --from-name and --to-name")
+    return Argos(from_name, to_name)
 
 
 def _quantization(export_format: ExportFormat, name: str | None, int8: bool) -> str:

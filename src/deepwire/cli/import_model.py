@@ -15,7 +15,8 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.io.atomic import require_absent
 
 if TYPE_CHECKING:
-    from deepwire.convert.importers import ForeignCheckpoint, Importer
+    from deepwire.convert.importers.foreign_checkpoint import ForeignCheckpoint
+    from deepwire.convert.importers.importer import Importer
     from deepwire.data.languages import Languages
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.model.translation_model import TranslationModel
@@ -78,7 +79,8 @@ def import_model(
     """
     from deepwire.checkpoint.model_files import digest
     from deepwire.checkpoint.store import save_model
-    from deepwire.convert.importers import IMPORTERS, convert
+    from deepwire.convert.importers import IMPORTERS
+    from deepwire.convert.importers.importer import convert
     from deepwire.decoding.shortlist import Shortlist, shortlist_path
 
     importer = IMPORTERS.get(family)
@@ -154,14 +156,14 @@ def _read_vocabularies(
     target_codes: Path | None,
     languages: tuple[str, str],
 ) -> Vocabularies:
-    from deepwire.convert.importers import VocabularyFiles, read_vocabularies
+    from deepwire.convert.importers.importer import read_vocabularies
 
     if vocabulary is None:
         raise UsageError(f"a checkpoint of {importer.name} needs its dictionary", "add --vocabulary FILE")
     source, other = vocabulary, vocabulary
     if vocabulary.is_dir():
         source, other = importer.vocabulary_files(vocabulary, *languages)
-    return read_vocabularies(importer, VocabularyFiles(source, target or other, codes, target_codes))
+    return read_vocabularies(importer, source, target or other, codes, target_codes)
 
 
 def _from_checkpoint(

@@ -42,10 +42,6 @@ class Argos(ExportFormat):
     never = (*CTranslate2.never, UNK)  # which Argos does not forbid
     _model = CTranslate2()
 
-    def named(self, from_name: str, to_name: str) -> ExportFormat:
-        """See the base class."""
-        return Argos(from_name, to_name)
-
     def require(self, model: LoadedModel) -> None:
         """See the base class."""
         self._model.require(model)
@@ -76,8 +72,7 @@ class Argos(ExportFormat):
     def write(self, model: LoadedModel, folder: Path, quantization: str) -> None:
         """See the base class."""
         words = model.vocabularies.source
-        if not isinstance(words, SentencePieceVocabulary):
-            raise TypeError(type(words).__name__)
+        assert isinstance(words, SentencePieceVocabulary)  # as `require` has seen
         codes = {side: str(model.metadata[side]) for side in ("source", "target")}
         version = _PACKAGE.replace(".", "_")
         top = folder / f"translate-{codes['source']}_{codes['target']}-{version}"

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -22,14 +21,19 @@ import torch
 from torch import Tensor
 
 from deepwire.checkpoint.store import LoadedModel
-from deepwire.convert.export_format import ExportedModel, ExportFormat, require_distinct
+from deepwire.convert.export_format import (
+    ExportedModel,
+    ExportFormat,
+    require_distinct,
+    require_packages,
+)
 from deepwire.convert.plain import SUBLAYERS, Place, output_bias, plain_parameters, sides_of
 from deepwire.convert.plain_models import PLAIN_ACTIVATIONS, normalises_embedding, not_in_ctranslate2
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_loading import stored_config
 from deepwire.decoding.shortlist import RECORD, Shortlist, ShortlistTable, shortlist_path
-from deepwire.errors import ModelError, UsageError
+from deepwire.errors import ModelError
 from deepwire.model.connections.admin import Admin
 from deepwire.model.connections.connection import Connection
 from deepwire.model.connections.pre_norm_variants import (
@@ -71,11 +75,7 @@ class CTranslate2(ExportFormat):
 
     def require(self, model: LoadedModel) -> None:
         """Refuse several languages, settings that it does not compute, and words that look like symbols."""
-        if find_spec("ctranslate2") is None:
-            raise UsageError(
-                "CTranslate2 writes its own format, and is not installed",
-                "pip install 'deepwire[ctranslate2]'",
-            )
+        require_packages(self.name, "ctranslate2", "ctranslate2")
         if model.languages:
             raise ModelError(
                 f"{model.folder}: a model of several languages, whose tags CTranslate2 does not know",

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -66,16 +67,6 @@ class ExportFormat(ABC):
     has_language_models: bool = False
     never: tuple[int, ...] = ()
 
-    def named(self, from_name: str, to_name: str) -> ExportFormat:
-        """The format with names of the languages, of one that stores any.
-
-        Raises:
-            UsageError: It stores none.
-        """
-        raise UsageError(
-            f"--format {self.name}: has no names of languages", "leave out --from-name and --to-name"
-        )
-
     @abstractmethod
     def require(self, model: LoadedModel) -> None:
         """Check that a model can be written, and that the library for it is installed.
@@ -100,6 +91,19 @@ class ExportFormat(ABC):
     @abstractmethod
     def version(self) -> str:
         """The other program and its version."""
+
+
+def require_packages(name: str, extra: str, *packages: str) -> None:
+    """Check that what a format needs is installed.
+
+    Raises:
+        UsageError: Some of it is not.
+    """
+    if missing := [package for package in packages if find_spec(package) is None]:
+        raise UsageError(
+            f"--format {name} needs {', '.join(missing)}, which is not installed",
+            f"pip install 'deepwire[{extra}]'",
+        )
 
 
 def without_symbols(model: LoadedModel, symbols: Sequence[int]) -> LoadedModel:

@@ -12,13 +12,5 @@ from deepwire.convert.huggingface import HuggingFace
 from deepwire.convert.huggingface_custom import HuggingFaceCode
 from deepwire.convert.marian import Marian
 
-_ALL: tuple[ExportFormat, ...] = (
-    CTranslate2(),
-    ONNX(),
-    TorchExport(),
-    HuggingFace(),
-    HuggingFaceCode(),
-    Argos(),
-    Marian(),
-)
+_ALL = (CTranslate2(), ONNX(), TorchExport(), HuggingFace(), HuggingFaceCode(), Argos(), Marian())
 FORMATS: Mapping[str, ExportFormat] = {each.name: each for each in _ALL}

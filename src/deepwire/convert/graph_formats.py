@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import asdict
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,13 +26,19 @@ from torch.export import ExportedProgram
 from deepwire import __version__
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.convert.decoding_graphs import POSITIONS, Graph, Leaf, Tensors, decoding_graphs
-from deepwire.convert.export_format import ExportedModel, ExportFormat, HostedModel, host_settings
+from deepwire.convert.export_format import (
+    ExportedModel,
+    ExportFormat,
+    HostedModel,
+    host_settings,
+    require_packages,
+)
 from deepwire.convert.translate import Translator
-from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies
-from deepwire.decoding.model_loading import stored_config
+from deepwire.decoding.model_inputs import LanguageSelector
+from deepwire.decoding.model_loading import languages_of, stored_config
 from deepwire.decoding.models import as_configured
-from deepwire.errors import ModelError, UsageError
+from deepwire.errors import ModelError
 from deepwire.io.atomic import json_text
 from deepwire.model.decoder_only import LanguageModel
 from deepwire.model.translation_model import TranslationModel
@@ -132,12 +137,7 @@ class ONNX(GraphFolder):
 
     def require(self, model: LoadedModel) -> None:
         """See the base class; every model can be written."""
-        missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
-        if missing:
-            raise UsageError(
-                f"--format onnx needs {', '.join(missing)}, which is not installed",
-                "pip install 'deepwire[onnx]'",
-            )
+        require_packages(self.name, "onnx", "onnx", "onnxscript", "onnxruntime")
 
     def write_graph(self, graph: Graph, path: Path, quantization: str) -> None:
         """See the base class."""
@@ -175,18 +175,10 @@ class TorchExport(GraphFolder):
 
 def _languages(model: LoadedModel) -> dict[str, dict[str, int | None]]:
     """Tokens and numbers of each target language; none with one direction."""
-    languages = Languages.from_metadata(model.metadata)
-    if languages is None:
-        return {}
-    source, target = model.vocabularies.source.size, model.vocabularies.target.size
-    return {
-        name: {
-            "number": (number := languages.names.index(name)),
-            "source_tag": source + number if languages.tags_source else None,
-            "first_token": target + number if languages.tags_target else BOS,
-        }
-        for name in languages.targets
-    }
+    languages, keys = languages_of(model), ("number", "source_tag", "first_token")
+    select = LanguageSelector(languages, model.vocabularies, lambda _: None).select
+    targets = () if languages is None else languages.targets
+    return {name: dict(zip(keys, select(name) or (), strict=True)) for name in targets}
 
 
 def _vocabulary_files(vocabularies: Vocabularies) -> dict[str, object]:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,22 @@ from torch import Tensor
 
 from deepwire.checkpoint.model_files import write_tensors
 from deepwire.checkpoint.store import LoadedModel
-from deepwire.convert.export_format import ExportedModel, ExportFormat
-from deepwire.convert.plain import plain_parameters, sides_of
-from deepwire.convert.plain_models import NORM_EPS, HuggingFaceClass, huggingface_class
+from deepwire.convert.export_format import ExportedModel, ExportFormat, require_packages
+from deepwire.convert.plain import plain_parameters, sides_of, swapped
+from deepwire.convert.plain_models import (
+    LEARNED,
+    NORM_EPS,
+    SINES_FIRST,
+    SWAPPED,
+    HuggingFaceClass,
+    huggingface_class,
+)
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.subwords.sentencepiece import PieceTableVocabulary, SentencePieceVocabulary
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.model_loading import stored_config
-from deepwire.errors import ModelError, UsageError
+from deepwire.errors import ModelError
 from deepwire.io.atomic import json_text
 from deepwire.model.embedding import LearnedPositions
 from deepwire.model.stack_spec import SIDES
@@ -74,7 +80,7 @@ class HuggingFace(ExportFormat):
 
     def require(self, model: LoadedModel) -> None:
         """Refuse what no class computes, and vocabularies that a MarianTokenizer does not have."""
-        require_transformers(self.name)
+        require_packages(self.name, "hf", "transformers")
         class_of(model.model)
         if model.metadata.get("source_bos") is True:
             raise ModelError(
@@ -105,7 +111,8 @@ class HuggingFace(ExportFormat):
     def write(self, model: LoadedModel, folder: Path, quantization: str) -> None:
         """Write parameters, settings and tokenizer."""
         kind, languages = class_of(model.model), Languages.from_metadata(model.metadata)
-        numbers, pieces = symbol_numbers(kind), model.vocabularies.target.size
+        pad, bos = (BOS, PAD) if kind in SWAPPED else (PAD, BOS)
+        numbers, pieces = {"pad": pad, "bos": bos, "eos": EOS, "unk": UNK}, model.vocabularies.target.size
         start = numbers[model.model.config.embeddings.start]
         config = _config(model.model, kind, numbers) | {"decoder_start_token_id": start}
         generation = generation_settings(stored_config(model), numbers, _longest(model.model, kind))
@@ -128,24 +135,7 @@ class HuggingFace(ExportFormat):
 
     def version(self) -> str:
         """The library and its version."""
-        return transformers_version()
-
-
-def require_transformers(name: str) -> None:
-    """Check that transformers is installed.
-
-    Raises:
-        UsageError: It is not.
-    """
-    if find_spec("transformers") is None:
-        raise UsageError(
-            f"--format {name} needs transformers, which is not installed", "pip install 'deepwire[hf]'"
-        )
-
-
-def transformers_version() -> str:
-    """The library and its version."""
-    return f"transformers {version('transformers')}"
+        return f"transformers {version('transformers')}"
 
 
 def class_of(model: TranslationModel) -> HuggingFaceClass:
@@ -172,7 +162,7 @@ def tensors_of(model: TranslationModel, kind: HuggingFaceClass) -> dict[str, Ten
     nothing that is computed.
     """
     order = torch.arange(model.config.d_model)
-    if kind.permuted:
+    if kind in SINES_FIRST:
         order = torch.cat((order[0::2], order[1::2]))
     tensors: dict[str, Tensor] = {}
     for (side, layer, part, leaf), value in plain_parameters(model).items():
@@ -183,14 +173,14 @@ def tensors_of(model: TranslationModel, kind: HuggingFaceClass) -> dict[str, Ten
             value = value[:, order]
         tensors[f"model.{side}.{above}{_PARTS[part]}.{leaf}"] = value
     for name, table in _tables(model, kind).items():
-        tensors[name] = (swapped(table) if kind.swaps_padding else table)[:, order]
-    if kind.stores_positions:
+        tensors[name] = (swapped(table) if kind in SWAPPED else table)[:, order]
+    if kind in LEARNED:
         for side, (_, embedding) in sides_of(model).items():
             vectors = embedding.vectors(0, _longest(model, kind))
             assert vectors is not None  # which the class has
             unused = vectors.new_zeros(_UNUSED_ROWS, vectors.size(1))
             tensors[f"model.{side}.embed_positions.weight"] = torch.cat((unused, vectors))
-    if not kind.swaps_padding:
+    if kind not in SWAPPED:
         bias = torch.zeros(model.target_vocabulary) if model.head.bias is None else model.head.bias
         tensors["final_logits_bias"] = bias.unsqueeze(0)
     return {
@@ -201,7 +191,7 @@ def tensors_of(model: TranslationModel, kind: HuggingFaceClass) -> dict[str, Ten
 def _longest(model: TranslationModel, kind: HuggingFaceClass) -> int:
     sides = [embedding.positions for _, embedding in sides_of(model).values()]
     rows = [each.table.size(0) - each.first for each in sides if isinstance(each, LearnedPositions)]
-    return min(rows) if rows and kind.stores_positions else _LONGEST
+    return min(rows) if rows and kind in LEARNED else _LONGEST
 
 
 def _tables(model: TranslationModel, kind: HuggingFaceClass) -> dict[str, Tensor]:
@@ -214,22 +204,9 @@ def _tables(model: TranslationModel, kind: HuggingFaceClass) -> dict[str, Tensor
         tables |= {"model.encoder.embed_tokens.weight": source, "model.decoder.embed_tokens.weight": target}
     if tie not in ("all", "output"):
         tables["lm_head.weight"] = model.head.table.weight
-    if kind.model_type == "marian" and tie != "all":
+    if kind == "marian" and tie != "all":
         del tables["model.shared.weight"]
     return tables
-
-
-def swapped(table: Tensor) -> Tensor:
-    """Rows `[V, ...]` with those of PAD and BOS in each other's place."""
-    order = torch.arange(table.size(0))
-    order[[PAD, BOS]] = torch.tensor([BOS, PAD])
-    return table[order]
-
-
-def symbol_numbers(kind: HuggingFaceClass) -> dict[str, int]:
-    """The numbers of the symbols there."""
-    pad, bos = (BOS, PAD) if kind.swaps_padding else (PAD, BOS)
-    return {"pad": pad, "bos": bos, "eos": EOS, "unk": UNK}
 
 
 def never_written(numbers: Mapping[str, int]) -> list[int]:
@@ -261,8 +238,8 @@ def _config(model: TranslationModel, kind: HuggingFaceClass, numbers: Mapping[st
     ours = model.config
     tie, dropout = ours.embeddings.tie, ours.dropout
     config: dict[str, object] = {
-        "model_type": kind.model_type,
-        "architectures": [_ARCHITECTURES[kind.model_type]],
+        "model_type": kind,
+        "architectures": [_ARCHITECTURES[kind]],
         "is_encoder_decoder": True,
         "d_model": ours.d_model,
         "vocab_size": model.source_vocabulary,
@@ -284,7 +261,7 @@ def _config(model: TranslationModel, kind: HuggingFaceClass, numbers: Mapping[st
         config[f"{side}_layers"] = ours.stack(side).layers
         config[f"{side}_attention_heads"] = heads
         config[f"{side}_ffn_dim"] = inner
-    if kind.model_type == "marian":
+    if kind == "marian":
         config["share_encoder_decoder_embeddings"] = tie == "all"
         config["decoder_vocab_size"] = model.target_vocabulary
     return config
@@ -294,7 +271,7 @@ def _write_tokenizer(
     model: LoadedModel, folder: Path, kind: HuggingFaceClass, languages: Languages | None
 ) -> None:
     """The files of a MarianTokenizer; tags of languages are written `>>de<<` there."""
-    swap = {PAD: BOS, BOS: PAD} if kind.swaps_padding else {}
+    swap = {PAD: BOS, BOS: PAD} if kind in SWAPPED else {}
     joint = model.vocabularies.source is model.vocabularies.target
     tags = [f">>{name}<<" for name in languages.names] if languages is not None and languages.tags else []
     for side, vocabulary in model.vocabularies.sides.items():

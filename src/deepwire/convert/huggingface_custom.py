@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,10 @@ import torch
 
 from deepwire import __version__
 from deepwire.checkpoint.model_files import write_tensors
-from deepwire.checkpoint.store import LoadedModel
+from deepwire.checkpoint.store import LoadedModel, saved_buffers
 from deepwire.config.choice import plugins_of
-from deepwire.convert.export_format import ExportedModel, ExportFormat, ids_of_pieces
-from deepwire.convert.huggingface import quiet, require_transformers, transformers_version
+from deepwire.convert.export_format import ExportedModel, ExportFormat, ids_of_pieces, require_packages
+from deepwire.convert.huggingface import quiet
 from deepwire.data.vocabulary import EOS, Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_inputs import pad_batch
@@ -41,7 +42,7 @@ class HuggingFaceCode(ExportFormat):
 
     def require(self, model: LoadedModel) -> None:
         """See the base class; every model can be written."""
-        require_transformers(self.name)
+        require_packages(self.name, "hf", "transformers")
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
         """Requirements there."""
@@ -88,7 +89,8 @@ class HuggingFaceCode(ExportFormat):
             "length_penalty": decoding.length_penalty,
         }
         (folder / "generation_config.json").write_text(json_text(search), encoding="utf-8")
-        stored = {f"translation.{name}": value for name, value in _distinct(translation).items()}
+        distinct = dict(translation.named_parameters()) | saved_buffers(translation)
+        stored = {f"translation.{name}": value.detach() for name, value in distinct.items()}
         write_tensors(folder / "model.safetensors", stored, {"format": "pt"})
         model.vocabularies.save(folder / "vocabulary")
         tokenizer = {
@@ -104,7 +106,7 @@ class HuggingFaceCode(ExportFormat):
 
     def version(self) -> str:
         """See the base class."""
-        return transformers_version()
+        return f"transformers {version('transformers')}"
 
 
 class _Read(ExportedModel):
@@ -150,10 +152,3 @@ class _Read(ExportedModel):
     def _source(self, pieces: Sequence[str]) -> list[int]:
         begin = [1] if self._model.config.source_bos else []
         return [*begin, *(self._numbers[0][piece] for piece in pieces), EOS]
-
-
-def _distinct(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The values to be stored, each parameter under its first name."""
-    names = {name for name, _ in model.named_parameters()}
-    every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    return {name: value for name, value in model.state_dict().items() if name in names or name not in every}

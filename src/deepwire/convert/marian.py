@@ -35,7 +35,6 @@ from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_loading import stored_config
 from deepwire.errors import ModelError
 from deepwire.io.regular_files import open_regular, read_regular
-from deepwire.model.embedding import Embedding
 from deepwire.model.translation_model import TranslationModel
 
 Array = NDArray[Any]
@@ -212,15 +211,11 @@ def _ties(model: TranslationModel) -> tuple[Tensor, Tensor, bool]:
     Both are one tensor where they are one.
     """
     sides = [embedding for _, embedding in sides_of(model).values()]
-    source, target = (each.table.weight if each.scale != 1 else _divided(each) for each in sides)
+    tables = ((each.table.weight, each.scale) for each in sides)
+    source, target = (table if scale != 1 else table / table.size(1) ** 0.5 for table, scale in tables)
     if sides[0].table is sides[1].table and sides[0].scale == sides[1].scale:
         source = target
     return source, target, target is model.head.table.weight
-
-
-def _divided(embedding: Embedding) -> Tensor:
-    divided: Tensor = embedding.table.weight / embedding.table.weight.size(1) ** 0.5
-    return divided
 
 
 # Sub-layers, and the maps of each with the letters behind W and b.
@@ -255,9 +250,8 @@ def yaml_text(options: Mapping[str, object]) -> str:
 
 def word_list(pieces: Sequence[str]) -> str:
     """A vocabulary of words with their numbers, as YAML."""
-    return "".join(
-        f"{json.dumps(piece, ensure_ascii=False)}: {number}\n" for number, piece in enumerate(pieces)
-    )
+    quoted = (json.dumps(piece, ensure_ascii=False) for piece in pieces)
+    return yaml_text({piece: number for number, piece in enumerate(quoted)})
 
 
 def _write_words(vocabulary: Vocabulary, folder: Path, name: str) -> str:
@@ -265,8 +259,9 @@ def _write_words(vocabulary: Vocabulary, folder: Path, name: str) -> str:
     if isinstance(vocabulary, SentencePieceVocabulary):
         (folder / f"{name}.spm").write_bytes(vocabulary.model)
         return f"{name}.spm"
-    text = word_list(vocabulary.pieces(range(vocabulary.size)))
-    (folder / f"{name}.yml").write_text(text, encoding="utf-8")
+    (folder / f"{name}.yml").write_text(
+        word_list(vocabulary.pieces(range(vocabulary.size))), encoding="utf-8"
+    )
     return f"{name}.yml"
 
 

@@ -54,6 +54,11 @@ def plain_parameters(model: TranslationModel) -> dict[Place, Tensor]:
     }
 
 
+def swapped(table: Tensor) -> Tensor:
+    """Rows `[V, ...]` with those of PAD and BOS in each other's place, as fairseq and XLM-R number them."""
+    return torch.cat((table[[BOS, PAD]], table[2:]))
+
+
 def output_bias(model: TranslationModel) -> Tensor:
     """A copy of the output bias `[V]`, with which PAD and BOS are never chosen."""
     bias = torch.zeros(model.target_vocabulary)

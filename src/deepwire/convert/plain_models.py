@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from deepwire.config.section import Section
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import ConnectionSection
-from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
+from deepwire.model.connections.residual import PreNormConfig
 from deepwire.model.embedding import PositionsConfig, SinusoidalConfig
 from deepwire.model.layers import GATES
+from deepwire.model.stack_spec import SIDES
 
 Allowed = Mapping[str, tuple[object, ...] | None]
 """Settings by their path, where `stack` is either side, and the values that they may have; None: any, and
@@ -36,12 +37,13 @@ _OF_EVERY_FORMAT: Allowed = {
 }
 
 
-def beyond_plain(config: ModelConfig, allowed: Allowed) -> str | None:
+def beyond_plain(config: ModelConfig, allowed: Allowed, *, own_sizes: bool = False) -> str | None:
     """The first setting that a plain Transformer has otherwise, as `encoder.mixer=gru`; None without.
 
     Args:
         config: Of the model.
         allowed: What the format has nevertheless.
+        own_sizes: Whether encoder and decoder may have different heads and feed-forwards.
     """
     if config.is_decoder_only:
         return f"architecture={config.architecture}"
@@ -51,7 +53,15 @@ def beyond_plain(config: ModelConfig, allowed: Allowed) -> str | None:
         whole = stack.model_copy(update={"positions": stack.positions or config.positions})
         for setting in _differing(whole, "stack.", allowed):
             return f"{side}{setting.removeprefix('stack')}"
-    return next(_differing(config, "", allowed), None)
+    sizes = [config.size(side)[: 1 if own_sizes else None] for side in SIDES]
+    connection = config.encoder.connection
+    others = {
+        "different connections of encoder and decoder": connection != config.decoder.connection,
+        "different sizes of encoder and decoder": sizes[0] != sizes[1],
+        "embeddings.norm=true, a second norm of the embedding": config.embeddings.norm
+        and normalises_embedding(connection),
+    }
+    return next(chain(_differing(config, "", allowed), (name for name in others if others[name])), None)
 
 
 def _differing(section: Section, path: str, allowed: Allowed) -> Iterator[str]:
@@ -120,17 +130,10 @@ def not_in_marian(config: ModelConfig) -> str | None:
     """
     if (setting := beyond_plain(config, _IN_MARIAN)) is not None:
         return setting
-    encoder, decoder = config.encoder, config.decoder
-    connection = encoder.connection
-    others = {
-        "encoder.mixer=ssru": encoder.mixer.type == "ssru",
-        "encoder.connection=pre_norm": getattr(connection, "residual", "normalised") != "normalised",
-        "different connections of encoder and decoder": connection != decoder.connection,
-        "different sizes of encoder and decoder": config.size("encoder") != config.size("decoder"),
-        "embeddings.norm=true, a second norm of the embedding": config.embeddings.norm
-        and getattr(connection, "embedding_norm", True),
-    }
-    return next((setting for setting, refused in others.items() if refused), None)
+    if config.encoder.mixer.type == "ssru":
+        return "encoder.mixer=ssru"
+    pre_norm = getattr(config.encoder.connection, "residual", "normalised") != "normalised"
+    return "encoder.connection=pre_norm" if pre_norm else None
 
 
 def normalises_embedding(connection: ConnectionSection) -> bool:
@@ -153,20 +156,20 @@ def not_in_ctranslate2(config: ModelConfig) -> str | None:
         if getattr(stack.mixer, "relative", None) is not None and positions != "none":
             return f"{side}.mixer.relative beside {side}.positions={positions}"
     connection = config.encoder.connection
-    others = {
-        "encoder.connection.final_norm=false with residual: normalised": not getattr(
-            connection, "final_norm", True
-        )
-        and getattr(connection, "residual", "input") == "normalised",
-        "embeddings.norm=true, a second norm of the embedding": config.embeddings.norm
-        and normalises_embedding(connection),
-        "different connections of encoder and decoder": connection != config.decoder.connection,
-        "different sizes of encoder and decoder": config.size("encoder") != config.size("decoder"),
-    }
-    return next((setting for setting, refused in others.items() if refused), None)
+    normalised = getattr(connection, "residual", "input") == "normalised"
+    if normalised and not getattr(connection, "final_norm", True):
+        return "encoder.connection.final_norm=false with residual: normalised"
+    return None
 
 
-ModelType = Literal["marian", "pegasus", "bart", "mbart", "m2m_100"]
+HuggingFaceClass = Literal["marian", "pegasus", "bart", "mbart", "m2m_100"]
+"""A class that computes a model, by its `model_type`."""
+SINES_FIRST = ("marian", "pegasus")
+"""In their sinusoids, which they make themselves, all sines stand before all cosines."""
+LEARNED = ("bart", "mbart")
+"""Those that store positions, and normalise the embedding."""
+SWAPPED = ("m2m_100",)
+"""PAD is 1 and BOS 0 there, since the number of PAD says where positions begin."""
 NORM_EPS = 1e-5
 """Epsilon of every layer norm of these classes."""
 _IN_TRANSFORMERS: Allowed = {
@@ -178,34 +181,13 @@ _IN_TRANSFORMERS: Allowed = {
 }
 
 
-@dataclass(frozen=True)
-class HuggingFaceClass:
-    """A class that computes a model.
-
-    Attributes:
-        model_type: As in `config.json`.
-        pre_norm: Norms stand in front of the sub-layers and after the stacks.
-        embedding_norm: The embedding is normalised.
-        permuted: Its sinusoids are ours in another order of channels: all sines, then all cosines.
-        stores_positions: It stores a table of positions instead of making one.
-        swaps_padding: PAD is 1 and BOS 0 there, since the number of PAD says where positions begin.
-    """
-
-    model_type: ModelType
-    pre_norm: bool = False
-    embedding_norm: bool = False
-    permuted: bool = False
-    stores_positions: bool = False
-    swaps_padding: bool = False
-
-
-_CLASSES = {
-    # Norms in front, embedding normalised, positions
-    (False, False, "interleaved"): HuggingFaceClass("marian", permuted=True),
-    (True, False, "interleaved"): HuggingFaceClass("pegasus", pre_norm=True, permuted=True),
-    (True, False, "halves"): HuggingFaceClass("m2m_100", pre_norm=True, swaps_padding=True),
-    (False, True, ""): HuggingFaceClass("bart", embedding_norm=True, stores_positions=True),
-    (True, True, ""): HuggingFaceClass("mbart", pre_norm=True, embedding_norm=True, stores_positions=True),
+# Norms in front, embedding normalised, positions
+_CLASSES: Mapping[tuple[bool, bool, str], HuggingFaceClass] = {
+    (False, False, "interleaved"): "marian",
+    (True, False, "interleaved"): "pegasus",
+    (True, False, "halves"): "m2m_100",
+    (False, True, ""): "bart",
+    (True, True, ""): "mbart",
 }
 
 
@@ -215,26 +197,18 @@ def huggingface_class(config: ModelConfig) -> HuggingFaceClass:
     Raises:
         ValueError: There is none; the text is the setting that none of them has.
     """
-    if (setting := beyond_plain(config, _IN_TRANSFORMERS)) is not None:
+    if (setting := beyond_plain(config, _IN_TRANSFORMERS, own_sizes=True)) is not None:
         raise ValueError(setting)
-    if config.encoder.connection != config.decoder.connection:
-        raise ValueError("different connections of encoder and decoder")
-    if config.size("encoder")[0] != config.size("decoder")[0]:
-        raise ValueError("different d_model of encoder and decoder")
     connection = config.encoder.connection
-    inner = isinstance(connection, PreNormConfig) and connection.residual == "normalised"
-    inner |= isinstance(connection, PostNormConfig) and connection.embedding_norm
-    if inner and config.embeddings.norm:
-        raise ValueError("embeddings.norm=true, a second norm of the embedding")
     pre_norm = isinstance(connection, PreNormConfig) and connection.residual == "input"
-    normed = inner or config.embeddings.norm
+    normed = config.embeddings.norm or normalises_embedding(connection)
     positions = {_layout(stack.positions or config.positions) for stack in (config.encoder, config.decoder)}
     chosen = _CLASSES.get((pre_norm, normed, "" if normed else "/".join(sorted(positions))))
     if chosen is None:
         raise ValueError(f"positions={' and '.join(sorted(positions))} with {connection.type}")
-    if chosen.model_type != "marian" and config.embeddings.tie not in ("all", "inputs"):
+    if chosen != "marian" and config.embeddings.tie not in ("all", "inputs"):
         raise ValueError(f"embeddings.tie={config.embeddings.tie} with {connection.type}")
-    if chosen.model_type == "m2m_100" and config.bias.output:
+    if chosen == "m2m_100" and config.bias.output:
         raise ValueError("bias.output=true with positions=halves")
     return chosen
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import Tensor
+
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.convert.importers.foreign_checkpoint import ForeignCheckpoint
 from deepwire.convert.importers.importer import (
@@ -17,12 +19,13 @@ from deepwire.convert.importers.importer import (
     Destination,
     Destinations,
     Importer,
-    Numbering,
     number_of_layers,
     tied_tables,
 )
+from deepwire.convert.plain import swapped
 from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.errors import DataError, ModelError
+from deepwire.model.config import ModelConfig
 from deepwire.model.fusions.groups import MixedGroups
 from deepwire.model.stack_spec import SIDES, Side
 from deepwire.model.translation_model import TranslationModel
@@ -93,7 +96,6 @@ class FairseqImporter(Importer):
     """fairseq. Its decoder starts with the end symbol; sources end with it and begin with nothing."""
 
     name = "fairseq"
-    numbering = Numbering(pad=1, bos=0, eos=2, unk=3, starts_with_end=True)
     source_bos = False
     tables = (
         ("encoder.embed_tokens.weight",),
@@ -105,17 +107,23 @@ class FairseqImporter(Importer):
         """From arguments, names and shapes."""
         return _Reader(foreign).read()
 
-    def ignores(self, name: str) -> bool:
-        """Version numbers, and remains of sinusoids."""
-        return _IGNORED.fullmatch(name) is not None
+    def final_config(self, config: ModelConfig) -> ModelConfig:
+        """The decoder starts with EOS."""
+        return config.model_copy(update={"embeddings": config.embeddings.model_copy(update={"start": "eos"})})
+
+    def rows(self, table: Tensor) -> Tensor:
+        """BOS is 0 there, and PAD is 1."""
+        return swapped(table)
 
     def destinations_of(
         self, name: str, model: TranslationModel, foreign: ForeignCheckpoint
     ) -> Destinations | None:
-        """Where a tensor goes."""
+        """Where a tensor goes; version numbers and remains of sinusoids nowhere."""
         side, _, rest = name.partition(".")
         if side not in SIDES:
             return None
+        if _IGNORED.fullmatch(name) is not None:
+            return ()
         if rest in ("decoder_fusion_weight", "loss_weight"):
             return _group_weights(rest, model, foreign)
         if rest in _WHOLE:

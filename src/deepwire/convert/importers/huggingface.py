@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import get_args
 
-import sentencepiece
 import torch
 from torch import Tensor
 
@@ -20,8 +20,9 @@ from deepwire.config.yaml_tree import PlainValue
 from deepwire.convert.importers.fairseq import FairseqImporter
 from deepwire.convert.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
 from deepwire.convert.importers.importer import Architecture, Destination, Destinations
+from deepwire.convert.plain_models import LEARNED, SINES_FIRST, HuggingFaceClass
 from deepwire.data.subwords.base import BOS
-from deepwire.data.subwords.sentencepiece import PieceTableVocabulary
+from deepwire.data.subwords.sentencepiece import PieceTableVocabulary, read_processor
 from deepwire.data.subwords.words import Dictionary
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
@@ -32,10 +33,7 @@ from deepwire.model.translation_model import TranslationModel
 
 CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
 SPECIAL = "special_tokens_map.json"
-_KINDS = ("marian", "pegasus", "bart", "mbart", "m2m_100")
-_SINES_FIRST = ("marian", "pegasus")
-"""All sines stand before all cosines, with the frequencies of the paper."""
-_LEARNED = ("bart", "mbart")
+_KINDS = get_args(HuggingFaceClass)
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}
 _WORDS, _BIAS = "encoder.embed_tokens.weight", "output_bias"
 _IMPOSSIBLE = -1e4
@@ -68,16 +66,12 @@ class HuggingFaceImporter(FairseqImporter):
         """As fairseq's, and settings that fairseq does not have."""
         told, folder = super().architecture(foreign), _Folder.open(foreign.path.parent)
         known = {**told.known, "model.bias.output": _BIAS in foreign.tensors}
-        if folder.config["model_type"] in _SINES_FIRST:
+        if folder.config["model_type"] in SINES_FIRST:
             known["model.positions"] = "sinusoidal"
         known["model.embeddings.start"] = "eos" if folder.start == folder.eos else "bos"
         known["data.source_bos"] = str(folder.tokenizer.get("tokenizer_class", "")).startswith("Bart")
         assumed = {key: value for key, value in told.assumed.items() if not key.startswith("decoding.")}
         return replace(told, known=known, assumed=assumed | _search(folder.generation, folder.unk))
-
-    def ignores(self, name: str) -> bool:
-        """Nothing is left that is no parameter."""
-        return False
 
     def destinations_of(
         self, name: str, model: TranslationModel, foreign: ForeignCheckpoint
@@ -212,7 +206,8 @@ class _Folder:
         if (self.path / "vocab.json").exists():
             source = _numbers(self.path / "vocab.json")
         else:
-            processor = sentencepiece.SentencePieceProcessor(model_proto=read_regular(self.models()[0]))
+            model = self.models()[0]
+            processor = read_processor(read_regular(model), str(model))
             pieces = [processor.id_to_piece(number) for number in range(3, processor.vocab_size())]
             source = {piece: number for number, piece in enumerate((*_FAIRSEQ, *pieces))}
         # Tokens that the tokenizer adds behind its table, such as the tags of languages.
@@ -242,7 +237,7 @@ class _Folder:
             tensors |= {name.removeprefix("model."): value for name, value in stored.items()}
         if (shared := tensors.pop("shared.weight", None)) is not None:
             tensors.setdefault(_WORDS, shared)
-        if self.config["model_type"] not in _LEARNED:
+        if self.config["model_type"] not in LEARNED:
             for side in SIDES:
                 tensors.pop(f"{side}.embed_positions.weight", None)
                 tensors.pop(f"{side}.embed_positions.weights", None)
@@ -274,7 +269,7 @@ class _Folder:
 
     def _channels(self, name: str, value: Tensor, dim: int) -> Tensor:
         """Sines and cosines in turn, through the whole residual stream."""
-        if self.config["model_type"] not in _SINES_FIRST:
+        if self.config["model_type"] not in SINES_FIRST:
             return value
         order = torch.arange(dim).view(2, -1).t().flatten()
         if _WRITES.fullmatch(name) and value.size(0) == dim:

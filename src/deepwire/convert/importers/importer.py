@@ -15,7 +15,7 @@ from torch import Tensor
 
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.convert.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
-from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
+from deepwire.data.subwords.base import Vocabulary
 from deepwire.data.subwords.subword_nmt import SEPARATOR, Merges, Segmenter, SubwordNmtVocabulary
 from deepwire.data.subwords.words import Dictionary, WordVocabulary
 from deepwire.data.vocabulary import Vocabularies
@@ -79,36 +79,17 @@ Destinations = tuple[Destination, ...]
 """A foreign tensor is cut along its first axis; each piece goes to the next destination."""
 
 
-@dataclass(frozen=True)
-class Numbering:
-    """Where a program keeps the four special ids, and whether its decoder starts with EOS, not BOS."""
-
-    pad: int
-    bos: int
-    eos: int
-    unk: int
-    starts_with_end: bool
-
-    def rows(self, size: int) -> Tensor:
-        """The program's row of each of our ids, `[size]`; ordinary ones are the same."""
-        rows = torch.arange(size)
-        rows[[PAD, BOS, EOS, UNK]] = torch.tensor([self.pad, self.bos, self.eos, self.unk])
-        return rows
-
-
 class Importer(ABC):
     """Checkpoints of one program.
 
     Attributes:
         name: The program on the command line.
-        numbering: Its special ids.
         source_bos: Whether its sources begin with BOS.
         tables: Names under which it may keep the source embedding, the target embedding and the output
             projection; of each, the first that is there.
     """
 
     name: ClassVar[str]
-    numbering: ClassVar[Numbering]
     source_bos: ClassVar[bool]
     tables: ClassVar[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]
 
@@ -133,14 +114,10 @@ class Importer(ABC):
         """
 
     @abstractmethod
-    def ignores(self, name: str) -> bool:
-        """Whether a tensor is no parameter: a buffer that can be computed again."""
-
-    @abstractmethod
     def destinations_of(
         self, name: str, model: TranslationModel, foreign: ForeignCheckpoint
     ) -> Destinations | None:
-        """The destinations of a tensor that is no embedding; None for an unknown name."""
+        """The destinations of a tensor that is no embedding: none of a buffer, None for an unknown name."""
 
     def languages(self, foreign: ForeignCheckpoint) -> int:
         """How many target languages have parameters of their own; 0 in a model of one language pair."""
@@ -172,13 +149,11 @@ class Importer(ABC):
 
     def final_config(self, config: ModelConfig) -> ModelConfig:
         """The architecture, with the symbol that this program's decoder starts with in `embeddings.start`."""
-        if not self.numbering.starts_with_end:
-            return config
-        return config.model_copy(update={"embeddings": config.embeddings.model_copy(update={"start": "eos"})})
+        return config
 
     def rows(self, table: Tensor) -> Tensor:
         """The rows of an embedding in the order of our ids."""
-        return table[self.numbering.rows(table.size(0))]
+        return table
 
     def embeddings(self, config: ModelConfig, foreign: ForeignCheckpoint) -> dict[str, tuple[str, Tensor]]:
         """The three tables in the order of our ids, by parameter, each with the foreign name."""
@@ -217,39 +192,32 @@ def tied_tables(source: Tensor, target: Tensor, output: Tensor) -> str:
     return ("all" if inputs else "output") if outputs else ("inputs" if inputs else "none")
 
 
-@dataclass(frozen=True)
-class VocabularyFiles:
-    """Where the vocabularies of a foreign model are.
+def read_vocabularies(
+    importer: Importer,
+    source: Path,
+    target: Path,
+    codes: Path | None = None,
+    target_codes: Path | None = None,
+) -> Vocabularies:
+    """Read vocabularies; ordinary ids stay what they are, the four special ones become ours.
 
-    Attributes:
+    Args:
+        importer: Of the program.
         source, target: Files of pieces; the same path twice where both sides share one.
         codes, target_codes: Merges of subword-nmt, where text is to be segmented here; None means that text
             comes segmented. Without `target_codes`, both sides use `codes`.
-    """
-
-    source: Path
-    target: Path
-    codes: Path | None = None
-    target_codes: Path | None = None
-
-
-def read_vocabularies(importer: Importer, files: VocabularyFiles) -> Vocabularies:
-    """Read vocabularies; ordinary ids stay what they are, the four special ones become ours.
 
     Raises:
         DataError: A file is missing or is not what it should be.
     """
-    for path in filter(None, (files.source, files.target, files.codes, files.target_codes)):
+    for path in filter(None, (source, target, codes, target_codes)):
         if path.is_fifo() or path.is_char_device():
             raise DataError(f"{path}: is not a regular file")
-    joint = files.source == files.target
-    target_codes = files.target_codes or files.codes
-    source = _vocabulary(importer.read_pieces(files.source), files.codes)
-    if joint and target_codes == files.codes:
-        target = source
-    else:
-        target = _vocabulary(importer.read_pieces(files.target), target_codes)
-    return Vocabularies(source, target, joint, "words" if files.codes is None else "subword_nmt")
+    joint, target_codes = source == target, target_codes or codes
+    read = _vocabulary(importer.read_pieces(source), codes)
+    same = joint and target_codes == codes
+    other = read if same else _vocabulary(importer.read_pieces(target), target_codes)
+    return Vocabularies(read, other, joint, "words" if codes is None else "subword_nmt")
 
 
 def _vocabulary(pieces: list[str], codes: Path | None) -> Vocabulary:
@@ -299,7 +267,7 @@ def convert(
             yield name, value, (Destination(parameter),)
         lookups = {name for names in importer.tables for name in names}
         for name, value in foreign.tensors.items():
-            if name not in lookups and not importer.ignores(name):
+            if name not in lookups:
                 yield name, value, importer.destinations_of(name, model, foreign)
 
     fill_parameters(model, foreign.path, values())
@@ -330,7 +298,7 @@ def fill_parameters(
     for name, value, destinations in values:
         if destinations is None or any(each.name not in places for each in destinations):
             wrong.append(f"{name} has no place")
-        elif not bool(torch.isfinite(value).all()):
+        elif destinations and not bool(torch.isfinite(value).all()):
             raise ModelError(f"{path}: {name} is not finite", "training diverged, or the file is damaged")
         elif destinations:
             targets = [_target(each, places[each.name], filled) for each in destinations]

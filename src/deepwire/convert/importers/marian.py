@@ -26,12 +26,11 @@ from deepwire.convert.importers.importer import (
     Destination,
     Destinations,
     Importer,
-    Numbering,
     number_of_layers,
 )
 from deepwire.convert.marian import named, read_bin, read_npz
 from deepwire.convert.plain import plain_parameters
-from deepwire.data.subwords.base import BOS, EOS, PAD, SPECIAL_PIECES, UNK, Vocabulary
+from deepwire.data.subwords.base import BOS, EOS, PAD, SPECIAL_PIECES, Vocabulary
 from deepwire.data.subwords.sentencepiece import (
     BpeVocabulary,
     PieceTableVocabulary,
@@ -83,7 +82,6 @@ class MarianImporter(Importer):
     """Marian. Its ids become ours when the files are read."""
 
     name = "marian"
-    numbering = Numbering(PAD, BOS, EOS, UNK, starts_with_end=False)
     source_bos = False
     tables = (
         (_SHARED, "encoder_Wemb"),
@@ -176,10 +174,6 @@ class MarianImporter(Importer):
         return Architecture(
             known, {"data.source": "source", "data.target": "target", **_decoding(foreign.search)}
         )
-
-    def ignores(self, name: str) -> bool:
-        """Nothing is left that is no parameter."""
-        return False
 
     def destinations_of(
         self, name: str, model: TranslationModel, foreign: ForeignCheckpoint

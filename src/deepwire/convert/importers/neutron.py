@@ -16,7 +16,6 @@ from deepwire.convert.importers.importer import (
     Destination,
     Destinations,
     Importer,
-    Numbering,
     number_of_layers,
     tied_tables,
 )
@@ -67,7 +66,6 @@ class NeutronImporter(Importer):
     """Neutron. Its special ids are ours; sources begin with `<sos>`, as targets do."""
 
     name = "neutron"
-    numbering = Numbering(pad=0, bos=1, eos=2, unk=3, starts_with_end=False)
     source_bos = True
     tables = (("enc.wemb.weight",), ("dec.wemb.weight",), ("dec.classifier.weight",))
 
@@ -114,22 +112,17 @@ class NeutronImporter(Importer):
                 known["model.heads"] = width // table.size(1)
         return Architecture(known, assumed, () if "model.heads" in known else ("model.heads",))
 
-    def ignores(self, name: str) -> bool:
-        """Sinusoids, masks and distances that old versions store."""
-        return _IGNORED.fullmatch(name) is not None
-
     def destinations_of(
-        self,
-        name: str,
-        model: TranslationModel,
-        foreign: ForeignCheckpoint,
+        self, name: str, model: TranslationModel, foreign: ForeignCheckpoint
     ) -> Destinations | None:
-        """Where a tensor goes."""
+        """Where a tensor goes; sinusoids, masks and distances that old versions store nowhere."""
         prefix, _, rest = name.partition(".")
         if name == "dec.classifier.bias":
             return (Destination("head.bias"),)
         if prefix not in _SIDES:
             return None
+        if _IGNORED.fullmatch(name) is not None:
+            return ()
         if rest in _OF_LANGUAGES:
             return (Destination(_OF_LANGUAGES[rest].format(_EMBEDDINGS[prefix])),)
         side, kinds = _SIDES[prefix], _SUBLAYERS[prefix]
@@ -186,12 +179,7 @@ class NeutronImporter(Importer):
             pieces |= {piece: None for piece in parts[1:] if piece not in _SPECIAL and piece not in pieces}
         return list(pieces)
 
-    def vocabulary_files(
-        self,
-        folder: Path,
-        source: str,
-        target: str,
-    ) -> tuple[Path, Path]:
+    def vocabulary_files(self, folder: Path, source: str, target: str) -> tuple[Path, Path]:
         """`src.vcb` and `tgt.vcb`, or `common.vcb` for both."""
         if (folder / "common.vcb").exists():
             return folder / "common.vcb", folder / "common.vcb"

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import sentencepiece
 import torch
 from torch import Tensor
 
@@ -24,13 +23,14 @@ from deepwire.checkpoint.model_files import digest
 from deepwire.config.section import flatten
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.convert.importers.foreign_checkpoint import read_foreign_checkpoint
-from deepwire.convert.importers.importer import Numbering, number_of_layers
+from deepwire.convert.importers.importer import number_of_layers
+from deepwire.convert.plain import swapped
 from deepwire.data.subwords.base import Vocabulary
-from deepwire.data.subwords.sentencepiece import PieceTableVocabulary
+from deepwire.data.subwords.sentencepiece import PieceTableVocabulary, read_processor
 from deepwire.data.subwords.words import Dictionary
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError, UsageError
-from deepwire.io.regular_files import read_json, read_regular
+from deepwire.io.regular_files import cannot_read, read_json, read_regular
 from deepwire.model.config import ModelConfig
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
@@ -42,7 +42,6 @@ _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _WORDS = "embeddings.word_embeddings.weight"
 _POSITIONS = "embeddings.position_embeddings.weight"
 _TEXTS = "embeddings.token_type_embeddings.weight"
-_NUMBERING = Numbering(pad=1, bos=0, eos=2, unk=3, starts_with_end=False)
 # Where positions begin, by the kind of model.
 _FIRST_POSITION = {"xlm-roberta": 2, "bert": 0}
 _ACTIVATIONS = ("gelu", "relu")
@@ -73,7 +72,7 @@ class PretrainedEncoder:
     @property
     def words(self) -> Tensor:
         """The embedding `[V, d]` in the order of `vocabulary`."""
-        return self.tensors[_WORDS][_NUMBERING.rows(self.vocabulary.size)]
+        return swapped(self.tensors[_WORDS][: self.vocabulary.size])
 
     @property
     def positions(self) -> Tensor:
@@ -188,11 +187,8 @@ def _vocabulary(path: Path, rows: int) -> Vocabulary:
             raise ModelError(f"{path}: has more than {_LARGEST_MODEL >> 20} MiB, and is no usual vocabulary")
         model = read_regular(path)
     except OSError as error:
-        raise ModelError(f"{path}: cannot read: {error.strerror}") from None
-    try:
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError:
-        raise ModelError(f"{path}: not a SentencePiece model, or damaged") from None
+        raise cannot_read(path, error) from None
+    processor = read_processor(model, str(path))
     ordinary = [
         processor.id_to_piece(number)
         for number in range(processor.vocab_size())
