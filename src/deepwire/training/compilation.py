@@ -24,6 +24,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_aggregate
+from torch.utils._pytree import tree_leaves
 
 from deepwire.data.vocabulary import EOS, PAD
 from deepwire.model.translation_model import TranslationModel
@@ -35,6 +36,7 @@ BACKEND = "inductor"
 # Lengths of the first batch. Rows, source and target have different sizes, and odd ones, as no width has:
 # what is of the same size there torch takes for one size.
 _SOURCE, _TARGET = 31, 29
+_NOTES = ("_dynamo_propagated_dynamic_indices", "_dynamo_weak_dynamic_indices")  # the latter by torch 2.11
 
 
 def compile_layers(model: TranslationModel, say: Callable[[str], None]) -> None:
@@ -165,11 +167,17 @@ def _compiled(
     def call(*arguments: object) -> Any:
         nonlocal run
         try:
-            return run(*arguments)
+            made = run(*arguments)
         except TorchDynamoException as error:
             say(f"compile: the {side} has layers that run as they are: {str(error).strip().splitlines()[0]}")
             run = plain
             return plain(*arguments)
+        # torch notes on results which of their sizes change, and the graphs of layers that read them would be
+        # given some sizes twice, so that they are not alike.
+        for each in tree_leaves(made):
+            for note in _NOTES if isinstance(each, Tensor) else ():
+                vars(each).pop(note, None)
+        return made
 
     return call
 
