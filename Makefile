@@ -20,6 +20,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.ready-docs
 
+# Compiling all modules takes pip most of the time; each is compiled when it is first imported, and kept.
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check docs release format bench clean
 
@@ -31,18 +35,16 @@ setup: $(READY) ## make .venv with everything the other targets need
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; name one with PYTHON=..." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade pip
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet $(TORCH)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[dev]'
+	$(PIP) --upgrade pip
+	$(PIP) $(TORCH)
+	$(PIP) --editable '.[dev]'
 	@touch $@
 
 demo: $(READY) ## train a small model on examples/multi30k, translate, score (about ten minutes on two cores)
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/demo.sh
 
 # Files come in the order of tests/conftest.py: xdist would begin with those that have most tests.
-# With PYTHONDONTWRITEBYTECODE set, each process that a test starts would compile the package anew.
 test: $(READY) ## all tests
-	@$(BIN)/python -m compileall -q src/deepwire
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: $(READY) ## style, types, import directions
@@ -53,7 +55,7 @@ check: $(READY) ## style, types, import directions
 	$(BIN)/lint-imports
 
 $(DOCS_READY): $(READY)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[docs]'
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
 docs: $(DOCS_READY) ## the documentation site, into build/site; a broken link is an error
@@ -65,7 +67,7 @@ release: docs ## wheel, sdist and site, into dist, and the images (docs/understa
 	@test -z "$(ENGINE)" || $(ENGINE) info > /dev/null 2>&1 || \
 		{ echo "error: no container engine answers to '$(ENGINE) info'; without images: make release ENGINE=" >&2; exit 2; }
 	rm -rf dist
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet build twine
+	$(PIP) build twine
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/twine check --strict dist/*
 	version=$$($(BIN)/python -c 'import deepwire; print(deepwire.__version__)') && \
