@@ -57,8 +57,8 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
         "import sys, importlib; from deepwire.cli.main import COMMANDS, main\n"
         "code = main(['--help']) or main(['--version'])\n"
         f"heavy = set(sys.modules) & set({HEAVY!r})\n"
-        "for target, _ in COMMANDS.values():\n"
-        "    importlib.import_module('deepwire.cli.' + target.partition(':')[0])\n"
+        "for module, _ in COMMANDS.values():\n"
+        "    importlib.import_module('deepwire.cli.' + module)\n"
         f"heavy |= set(sys.modules) & set({HEAVY[:4]!r})\n"
         "sys.exit(code or ' '.join(sorted(heavy)) or None)"
     )

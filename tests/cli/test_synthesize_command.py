@@ -158,7 +158,7 @@ def test_it_never_writes_over_a_text(model: str, folder: Path, refused) -> None:
         (
             ["back-translate", "MODEL", "-i", "text", "-o", "x", "--from", "en", "--to", "de"],
             2,
-            "translates from de to en",
+            "name both languages",
         ),
         (
             ["back-translate", "MODEL", "-i", "text", "-o", "x", "--tag", "a\nb"],

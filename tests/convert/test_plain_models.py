@@ -7,6 +7,7 @@ from typing import Literal
 import pytest
 
 from deepwire.convert.plain_models import beyond_plain, huggingface_class, not_in_ctranslate2
+from deepwire.errors import ModelError
 from deepwire.model.config import ModelConfig, StackConfig
 from deepwire.model.connections.residual import PreNormConfig
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
@@ -42,7 +43,7 @@ class LaterModel(ModelConfig):
 def test_a_setting_that_no_format_knows_is_refused_by_all(config: ModelConfig, said: str) -> None:
     assert beyond_plain(config, {}) == said
     assert not_in_ctranslate2(config) == said
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ModelError, match=said):
         huggingface_class(config)
 
 
@@ -112,5 +113,5 @@ def test_ctranslate2_refuses_by_name(settings: dict[str, object], said: str) -> 
 )
 def test_transformers_refuses_by_name(settings: dict[str, object], said: str) -> None:
     config = ModelConfig.model_validate(settings)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ModelError, match=said):
         huggingface_class(config)

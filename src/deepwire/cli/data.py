@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deepwire.data.data_config import DataConfig
-    from deepwire.data.selection import Checked
 
 app = typer.Typer(help="Check parallel text; download files and verify their digests.", no_args_is_help=True)
 
@@ -44,7 +43,8 @@ def check(
 
     Examples: deepwire data check run.yaml; deepwire data check --source train.de --target train.en
     """
-    from deepwire.data.selection import check_corpora
+    from deepwire.data.batches.epoch_order import share_lines
+    from deepwire.data.selection import check_corpora, report_lines
     from deepwire.data.text.corpus import hinting_at_recipes
     from deepwire.runfile import load_run_file
 
@@ -66,8 +66,11 @@ def check(
         if checked.mix:
             record["mix"] = [share._asdict() for share in checked.mix]
         print(json_line(record))
-    else:
-        _print_reports(checked, data.sampling_temperature)
+        return
+    for role, report in checked.reports.items():
+        print(*report_lines(role, report.to_dict()), sep="\n")
+    if checked.mix:
+        print(*share_lines(checked.mix, data.sampling_temperature), sep="\n")
 
 
 @app.command()
@@ -117,15 +120,3 @@ def _data_of_files(source: Path, target: Path) -> DataConfig:
         labels = ["source", "target"]
     corpus = {"source_file": source, "target_file": target}
     return DataConfig.model_validate({"source": labels[0], "target": labels[1], "train": [corpus]})
-
-
-def _print_reports(checked: Checked, temperature: float) -> None:
-    from deepwire.data.batches.epoch_order import share_lines
-    from deepwire.data.selection import report_lines
-
-    lines = [
-        line for role, report in checked.reports.items() for line in report_lines(role, report.to_dict())
-    ]
-    if checked.mix:
-        lines += share_lines(checked.mix, temperature)
-    print("\n".join(lines))

@@ -112,8 +112,11 @@ def evaluate(
     tokenizers = parse_tokenizers(tokenize or "")
     metrics = LanguageMetrics([*dict.fromkeys(names), *commands], tokenizers, lowercase, split_hyphens)
     words = opt.chosen_shortlist(shortlist, shortlist_from, seen)
-    if not models:
-        _refuse([*settings, *opt.specified(direction=None if test_set else direction, shortlist=words)])
+    of_models = [*settings, *opt.specified(direction=None if test_set else direction, shortlist=words)]
+    if of_models and not models:
+        raise UsageError(
+            f"{of_models[0]} is for models, and there is no --model", "leave it out, or add --model"
+        )
     into = language or (target_language(models[0], direction) if models else "")
     if test_set is not None:
         opt.require_one({"--test-set": test_set, "--reference": reference, "--source": source})
@@ -143,12 +146,6 @@ def evaluate(
         for warning in report.warnings:
             warn(warning)
         print(json_line(comparison.as_json(report)) if as_json else comparison.as_text(report))
-
-
-def _refuse(given: Sequence[str]) -> None:
-    """Raises a UsageError where options of models are given."""
-    if given:
-        raise UsageError(f"{given[0]} is for models, and there is no --model", "leave it out, or add --model")
 
 
 def _check_texts(

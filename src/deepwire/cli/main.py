@@ -16,7 +16,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -45,66 +45,45 @@ def limit_openmp_spinning() -> None:
 
 
 COMMANDS = {
-    "data": ("data:app", "Check parallel text; download files and verify their digests."),
-    "prepare": (
-        "prepare:prepare",
-        "Filter the text of a run file, learn its vocabulary, cut it into subwords.",
-    ),
-    "train": ("train:train", "Train a model; the same command continues an interrupted run."),
-    "finetune": ("finetune:finetune", "Fine-tune a model on your own text; compare before and after."),
-    "translate": ("translate:translate", "Translate text with a model, line by line."),
+    "data": ("data", "Check parallel text; download files and verify their digests."),
+    "prepare": ("prepare", "Filter the text of a run file, learn its vocabulary, cut it into subwords."),
+    "train": ("train", "Train a model; the same command continues an interrupted run."),
+    "finetune": ("finetune", "Fine-tune a model on your own text; compare before and after."),
+    "translate": ("translate", "Translate text with a model, line by line."),
     "translate-file": (
-        "translate_file:translate_file",
+        "translate_file",
         "Translate a document: text, Markdown, HTML, subtitles, .po, XLIFF, .docx, .odt, JSON.",
     ),
-    "generate": ("generate:generate", "Continue prompts with a language model."),
-    "serve": ("serve:serve", "Serve a model over HTTP: a web page and a JSON API."),
-    "score": ("score:score", "Print the log-probabilities of given translations."),
-    "perplexity": (
-        "score:perplexity",
-        "Print the perplexity of text under a language model: per token, word, byte.",
-    ),
-    "evaluate": (
-        "evaluate:evaluate",
-        "Score translations or models with BLEU, chrF and TER; test differences.",
-    ),
+    "generate": ("generate", "Continue prompts with a language model."),
+    "serve": ("serve", "Serve a model over HTTP: a web page and a JSON API."),
+    "score": ("score", "Print the log-probabilities of given translations."),
+    "perplexity": ("score", "Print the perplexity of text under a language model: per token, word, byte."),
+    "evaluate": ("evaluate", "Score translations or models with BLEU, chrF and TER; test differences."),
     "evaluate-directions": (
-        "evaluate:evaluate_directions",
+        "evaluate",
         "Evaluate a multilingual model: each direction, averages, groups, win ratio.",
     ),
-    "distill": ("synthesize:distill", "Translate training text with a teacher model, for a student."),
-    "back-translate": (
-        "synthesize:back_translate",
-        "Translate monolingual target text into training sources.",
-    ),
-    "shortlist": (
-        "shortlist:shortlist",
-        "Learn a lexical shortlist of target subwords, for faster decoding.",
-    ),
-    "average": ("average:average", "Average the last checkpoints of a run into one model."),
-    "import": (
-        "import_model:import_model",
-        "Convert a checkpoint of fairseq, Neutron, transformers or Marian.",
-    ),
-    "export": ("export:export", "Convert a model for another program; check that it translates alike there."),
-    "doctor": (
-        "doctor:doctor",
-        "Diagnose a run: what is odd in its text, settings and curves, and what to try.",
-    ),
-    "inspect": ("inspect:inspect", "Count parameters and show settings of a run file, recipe or model."),
-    "models": ("models:app", "List and download trained models; add one to a registry."),
-    "schema": ("schema:schema", "Print the JSON Schema of the run file, for editors and other programs."),
-    "study": ("study:study", "Train systems with several seeds by a plan; report tested differences."),
+    "distill": ("synthesize", "Translate training text with a teacher model, for a student."),
+    "back-translate": ("synthesize", "Translate monolingual target text into training sources."),
+    "shortlist": ("shortlist", "Learn a lexical shortlist of target subwords, for faster decoding."),
+    "average": ("average", "Average the last checkpoints of a run into one model."),
+    "import": ("import_model", "Convert a checkpoint of fairseq, Neutron, transformers or Marian."),
+    "export": ("export", "Convert a model for another program; check that it translates alike there."),
+    "doctor": ("doctor", "Diagnose a run: what is odd in its text, settings and curves, and what to try."),
+    "inspect": ("inspect", "Count parameters and show settings of a run file, recipe or model."),
+    "models": ("models", "List and download trained models; add one to a registry."),
+    "schema": ("schema", "Print the JSON Schema of the run file, for editors and other programs."),
+    "study": ("study", "Train systems with several seeds by a plan; report tested differences."),
     "analyze": (
-        "analyze:app",
+        "analyze",
         "Look inside a model: weights, gates, gradients, depth, alignment; compare runs; measure speed.",
     ),
     "recipes": (
-        "recipes:app",
+        "recipes",
         "List the recipes shipped with deepwire (without a subcommand); show or check one.",
     ),
 }
-"""By name: where its function (or group of commands) is in `deepwire.cli`, and its line of help."""
+"""By name: the module of `deepwire.cli` that has the function or group of commands, and a line of help."""
 
 EPILOG = (
     "Exit codes: 0 done, 1 failure, 2 wrong command or run file, 3 wrong data, 4 wrong model or checkpoint, "
@@ -204,14 +183,13 @@ def build_app(verb: str | None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for name, (target, help_text) in COMMANDS.items():
+    for name, (module, help_text) in COMMANDS.items():
         if name != verb:
             app.command(name=name, help=help_text)(_unloaded_command)
             continue
-        module, _, attribute = target.partition(":")
-        loaded: typer.Typer | Callable[..., None] = getattr(
-            importlib.import_module(f"deepwire.cli.{module}"), attribute
-        )
+        found = vars(importlib.import_module(f"deepwire.cli.{module}"))
+        names = ("app", name.replace("-", "_"), module)
+        loaded: typer.Typer | Callable[..., None] = next(found[each] for each in names if each in found)
         if isinstance(loaded, typer.Typer):
             # A group that does something by itself has its own docstring as help.
             given: dict[str, Any] = {} if loaded.registered_callback else {"help": help_text}
@@ -223,11 +201,7 @@ def build_app(verb: str | None) -> typer.Typer:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        try:
-            torch = version("torch")
-        except PackageNotFoundError:
-            torch = "not installed"
-        print(f"deepwire {__version__} (torch {torch}, Python {platform.python_version()})")
+        print(f"deepwire {__version__} (torch {version('torch')}, Python {platform.python_version()})")
         raise typer.Exit
 
 
@@ -258,8 +232,6 @@ def _unloaded_command() -> None:
 
 def _invoke(arguments: Sequence[str]) -> int:
     verb = _verb(arguments)
-    if verb in ("results", "questions"):
-        raise UsageError(f"'deepwire {verb}' is now 'deepwire study'", "see deepwire study --help")
     command = typer.main.get_command(build_app(verb if verb in COMMANDS else None))
     _leave_reading_to_commands(command)
     try:
@@ -295,7 +267,10 @@ def _describe_error(error: Exception, arguments: Sequence[str]) -> tuple[list[st
         return _describe_usage_error(error, _verb(arguments))
     if isinstance(error, typer.Abort):
         return ["the input ended too early"], "", 1
-    if isinstance(error, MemoryError) or _is_torch_memory_error(error):
+    of_torch = isinstance(error, RuntimeError) and (
+        type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)  # on a CPU
+    )
+    if of_torch or isinstance(error, MemoryError):
         return [f"out of memory: {_first_line(error)}"], "try a smaller batch_tokens or micro_batch_tokens", 6
     if isinstance(error, OSError) and error.strerror:
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
@@ -357,11 +332,6 @@ def _settings_called(typed: str, section: str, sections: bool) -> list[str]:
     found = [key for key, end in ends if end[0] == "." and end[1:].replace(".", "_") == name]
     least = min((key.count(".") for key in found), default=0)
     return [key for key in found if key.count(".") == least]
-
-
-def _is_torch_memory_error(error: Exception) -> bool:
-    told = "can't allocate memory" in str(error)  # on a CPU
-    return isinstance(error, RuntimeError) and (told or type(error).__name__ == "OutOfMemoryError")
 
 
 def _first_line(error: Exception) -> str:

@@ -92,7 +92,8 @@ def serve(
 
     deepwire serve runs/demo --host 0.0.0.0 --token-file token --precision int8
     """
-    _require_packages()
+    if missing := [name.replace("_", "-") for name in _NEEDED if find_spec(name) is None]:
+        raise UsageError(f"{', '.join(missing)} is not installed", "pip install 'deepwire[serve]'")
 
     from deepwire.ops.allocator import share_memory
     from deepwire.ops.process import configure_process
@@ -137,13 +138,6 @@ def _run(guard: RequestMiddleware, service: Service, bound: socket.socket, line:
         os._exit(INTERRUPTED if interrupted else 0)
     if interrupted:
         raise KeyboardInterrupt
-
-
-def _require_packages() -> None:
-    """Check that the packages of the extra `serve` are installed."""
-    missing = [name.replace("_", "-") for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise UsageError(f"{', '.join(missing)} is not installed", "pip install 'deepwire[serve]'")
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from deepwire.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from deepwire.lab.study.plan import Plan
     from deepwire.lab.study.store import StudyStore
 
 Plans = Annotated[
@@ -60,6 +59,8 @@ def study(
     deepwire study examples/studies/multi30k.yaml seeds=[1] --only pre-norm --only gtrans
     """
     from deepwire.io.output import check_output
+    from deepwire.lab.report import as_text
+    from deepwire.lab.study.findings import write_pages
     from deepwire.lab.study.plan import read_plan
     from deepwire.lab.study.store import StudyStore
 
@@ -79,7 +80,10 @@ def study(
     stores = [StudyStore(kept / path.stem) for path in paths]
     if not report_only:
         _train(paths, stores, folder, overrides, (only or (), direction or ()), jobs, retry=retry)
-    _write_pages(list(zip(read, stores, strict=True)), folder, markdown, quiet=quiet)
+    findings, written = write_pages(list(zip(read, stores, strict=True)), folder, markdown, tell)
+    if not quiet:
+        sys.stdout.write(as_text(findings))
+    tell(f"written: {written}")
 
 
 def _train(
@@ -103,18 +107,6 @@ def _train(
     except Stopped as stopped:
         tell(f"stopped by {stopped.number.name}; the same command goes on from here")
         raise typer.Exit(128 + stopped.number) from None
-
-
-def _write_pages(
-    plans: list[tuple[Plan, StudyStore]], folder: Path, markdown: Path | None, *, quiet: bool
-) -> None:
-    from deepwire.lab.report import as_text
-    from deepwire.lab.study.findings import write_pages
-
-    findings, written = write_pages(plans, folder, markdown, tell)
-    if not quiet:
-        sys.stdout.write(as_text(findings))
-    tell(f"written: {written}")
 
 
 def _check_names(option: str, given: Iterable[str], known: Sequence[str]) -> None:

@@ -135,33 +135,30 @@ class _Corpus:
         return corpus
 
     def _languages(self, stored: Mapping[str, object]) -> tuple[str, str]:
-        if only := named_direction(stored):
-            for named, language in zip(self.named, only, strict=True):
-                if named and closest_label(named, [language]) != language:
-                    raise UsageError(
-                        f"{self.models[0]}: translates from {only.source} to {only.target}",
-                        "leave out --from and --to, or name another model",
-                    )
-        sides = zip(self.named_or_only(stored), ("source", "target"), strict=True)
-        source, target = (named or str(stored.get(side, "")) for named, side in sides)
-        if source and target and source != target:
-            return source, target
-        directions = ", ".join(map(str, known_directions(stored)))
-        known = f"it has {directions}" if directions else "it does not say its own"
-        raise UsageError(f"{self.models[0]}: name both languages: --from de --to en", known)
-
-    def named_or_only(self, stored: Mapping[str, object]) -> tuple[str, str]:
-        """The languages named, and those that follow where the model has one direction with these."""
+        """The languages of the only direction that fits those named; or these, as the model may go beyond."""
+        known = known_directions(stored)
         fitting = [
             direction
-            for direction in known_directions(stored)
-            if all(named in ("", name) for named, name in zip(self.named, direction, strict=True))
+            for direction in known
+            if all(
+                closest_label(one, [language]) in ("", language)
+                for one, language in zip(self.named, direction, strict=True)
+            )
         ]
-        return fitting[0] if len(fitting) == 1 else self.named
+        if len(fitting) == 1:
+            return fitting[0]
+        sides = zip(self.named, ("source", "target"), strict=True)
+        source, target = (named or str(stored.get(side, "")) for named, side in sides)
+        if source and target and source != target and named_direction(stored) is None:
+            return source, target
+        raise UsageError(
+            f"{self.models[0]}: name both languages: --from de --to en",
+            f"it has {', '.join(map(str, known))}" if known else "it does not say its own",
+        )
 
     def direction(self, stored: Mapping[str, object]) -> tuple[str, str]:
         """The languages to name to the model: none, where it has one direction."""
-        return self.named_or_only(stored) if "directions" in stored else ("", "")
+        return self._languages(stored) if "directions" in stored else ("", "")
 
 
 def _synthesize(

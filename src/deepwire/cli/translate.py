@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,9 +15,6 @@ from deepwire.cli.line_by_line import CountedLines, warn, write_answers
 from deepwire.cli.settings import with_settings
 from deepwire.errors import UsageError
 from deepwire.io.output import check_output
-
-if TYPE_CHECKING:
-    from deepwire.decoding.translation_io import Request
 
 Prefix = Annotated[Path | None, typer.Option(help="Forced prefixes of the translations, line by line.")]
 JsonInput = Annotated[bool, typer.Option("--json-input", help='Read {"text": ..., "prefix": ..., "to": ...}')]
@@ -79,7 +75,7 @@ def translate(
     To translate a large text in several processes, use `deepwire distill`.
     """
     from deepwire.data.languages import Direction
-    from deepwire.decoding.translation_io import FORMATS
+    from deepwire.decoding.translation_io import FORMATS, column_requests, json_requests, text_requests
     from deepwire.ops.process import configure_process, quick_start
 
     in_json = 'JSON lines can have "to" and "prefix"'
@@ -110,19 +106,12 @@ def translate(
             models, device, precision, settings=settings, warn=warn, shortlist=words, terms=terms
         )
     translator = model.aligning() if alignment else model
-    requests = CountedLines(_requests(input_, prefix, language_column, json_input=json_input))
+    if language_column is not None:
+        texts = column_requests(input_, language_column, warn)
+    else:
+        texts = json_requests(input_, warn) if json_input else text_requests(input_, prefix, warn)
+    requests = CountedLines(texts)
     window = 1 if stream or typed else None
     translations = translator.translations(requests, window=window, to=to or "", from_=from_ or "")
     form = FORMATS["as_json" if as_json else "n_best" if n_best else "scored" if scores else "plain"]
     write_answers(requests, translations, form, output, flush=stream or typed, quiet=quiet)
-
-
-def _requests(
-    path: Path, prefix: Path | None, language_column: int | None, *, json_input: bool
-) -> Iterator[Request]:
-    """The text, line by line."""
-    from deepwire.decoding.translation_io import column_requests, json_requests, text_requests
-
-    if language_column is not None:
-        return column_requests(path, language_column, warn)
-    return json_requests(path, warn) if json_input else text_requests(path, prefix, warn)

@@ -11,7 +11,6 @@ exact up to rounding, and up to the epsilon of norms where the stream has a fact
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -21,12 +20,7 @@ import torch
 from torch import Tensor
 
 from deepwire.checkpoint.store import LoadedModel
-from deepwire.convert.export_format import (
-    ExportedModel,
-    ExportFormat,
-    require_distinct,
-    require_packages,
-)
+from deepwire.convert.export_format import ExportedModel, ExportFormat, require_distinct
 from deepwire.convert.plain import SUBLAYERS, Place, output_bias, plain_parameters, sides_of
 from deepwire.convert.plain_models import PLAIN_ACTIVATIONS, normalises_embedding, not_in_ctranslate2
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabulary
@@ -47,7 +41,7 @@ from deepwire.model.connections.residual import PreNormConfig
 from deepwire.model.connections.scaled_post_norm import BranchNorm, ScaledPostNorm
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.layers import GATES, Branch
-from deepwire.model.mixers.self_attention import RelativePositions, SelfAttention
+from deepwire.model.mixers.self_attention import SelfAttention
 from deepwire.model.stack import Stack
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
@@ -69,13 +63,14 @@ StackSpec = TypeVar("StackSpec", "TransformerEncoderSpec", "TransformerDecoderSp
 class CTranslate2(ExportFormat):
     """The format of CTranslate2 4."""
 
-    name = "ctranslate2"
+    name = extra = "ctranslate2"
+    packages = ("ctranslate2",)
     quantizations = ("float32", "float16", "bfloat16", "int16", "int8")
     never = (PAD, BOS)
 
     def require(self, model: LoadedModel) -> None:
         """Refuse several languages, settings that it does not compute, and words that look like symbols."""
-        require_packages(self.name, "ctranslate2", "ctranslate2")
+        super().require(model)
         if model.languages:
             raise ModelError(
                 f"{model.folder}: a model of several languages, whose tags CTranslate2 does not know",
@@ -120,10 +115,6 @@ class CTranslate2(ExportFormat):
         import ctranslate2
 
         return _Read(ctranslate2.Translator(str(folder), device="cpu"))
-
-    def version(self) -> str:
-        """The library and its version."""
-        return f"CTranslate2 {version('ctranslate2')}"
 
 
 class _Read(ExportedModel):
@@ -316,8 +307,10 @@ def arrays_of(model: TranslationModel) -> dict[str, Tensor]:
             assert isinstance(mixer, SelfAttention)
             for name, each in (("keys", mixer.relative), ("values", mixer.relative_values)):
                 if each is not None:
+                    # As far ahead as back: a decoder's table may end with the next word.
+                    ahead = each.table[-1:].expand(each.past - each.future, -1)
                     place = f"{side}/layer_{layer}/self_attention/relative_position_{name}"
-                    arrays[place] = _both_ways(each)
+                    arrays[place] = torch.cat([each.table, ahead])
     arrays["decoder/projection/weight"] = model.head.table.weight * model.head.scale
     arrays["decoder/projection/bias"] = output_bias(model)
     return {name: array.detach().float().clone() for name, array in arrays.items()}
@@ -347,12 +340,6 @@ def _positions(model: TranslationModel, side: Side) -> Tensor | None:
     if positions is None and mixer.relative is None and mixer.rotary is None:
         return weight.new_zeros(1, 1).expand(POSITIONS, weight.size(1))  # without any it adds sinusoids
     return positions
-
-
-def _both_ways(positions: RelativePositions) -> Tensor:
-    """A table of distances as far ahead as back, `[2k + 1, h]`; a decoder's may end with the next word."""
-    ahead = positions.past - positions.future
-    return torch.cat([positions.table, positions.table[-1:].expand(ahead, -1)])
 
 
 def _self_attention(stack: Stack) -> SelfAttention:

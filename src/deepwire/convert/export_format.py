@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ class ExportFormat(ABC):
 
     Attributes:
         name: As in `--to`.
+        packages: The libraries that it needs, first the one that runs its models; `extra` installs them.
         quantizations: Number formats of weights that it can store, the one as they are first.
         computes_the_same: Whether the other program makes the same operations in the same order, so that
             with weights as they are it is held to the same translations (`parity.Parity.fault`).
@@ -62,19 +64,25 @@ class ExportFormat(ABC):
     """
 
     name: str
+    packages: tuple[str, ...] = ()
+    extra: str = ""
     quantizations: tuple[str, ...]
     computes_the_same: bool = False
     has_language_models: bool = False
     never: tuple[int, ...] = ()
 
-    @abstractmethod
     def require(self, model: LoadedModel) -> None:
-        """Check that a model can be written, and that the library for it is installed.
+        """Check that the libraries are installed and, where it has not all models, that it has this one.
 
         Raises:
             ModelError: The format has no such model; names what it lacks.
             UsageError: A library is not installed.
         """
+        if missing := [package for package in self.packages if find_spec(package) is None]:
+            raise UsageError(
+                f"--format {self.name} needs {', '.join(missing)}, which is not installed",
+                f"pip install 'deepwire[{self.extra}]'",
+            )
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
         """Differences there, one line each, for who exports the model; none as a rule."""
@@ -88,22 +96,9 @@ class ExportFormat(ABC):
     def read(self, folder: Path) -> ExportedModel:
         """The model of a folder that `write` has filled, read by the other program."""
 
-    @abstractmethod
     def version(self) -> str:
         """The other program and its version."""
-
-
-def require_packages(name: str, extra: str, *packages: str) -> None:
-    """Check that what a format needs is installed.
-
-    Raises:
-        UsageError: Some of it is not.
-    """
-    if missing := [package for package in packages if find_spec(package) is None]:
-        raise UsageError(
-            f"--format {name} needs {', '.join(missing)}, which is not installed",
-            f"pip install 'deepwire[{extra}]'",
-        )
+        return f"{self.packages[0]} {version(self.packages[0])}"
 
 
 def without_symbols(model: LoadedModel, symbols: Sequence[int]) -> LoadedModel:

@@ -15,7 +15,6 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import ClassVar
 
@@ -26,15 +25,9 @@ from torch.export import ExportedProgram
 from deepwire import __version__
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.convert.decoding_graphs import POSITIONS, Graph, Leaf, Tensors, decoding_graphs
-from deepwire.convert.export_format import (
-    ExportedModel,
-    ExportFormat,
-    HostedModel,
-    host_settings,
-    require_packages,
-)
+from deepwire.convert.export_format import ExportedModel, ExportFormat, HostedModel, host_settings
 from deepwire.convert.translate import Translator
-from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies
+from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
 from deepwire.decoding.model_inputs import LanguageSelector
 from deepwire.decoding.model_loading import languages_of, stored_config
 from deepwire.decoding.models import as_configured
@@ -92,7 +85,13 @@ class GraphFolder(ExportFormat):
                 f"{model.folder}: cannot be exported as {self.name}: {reason}",
                 "parts of other packages may have no tests of values and no loops over positions in Python",
             ) from error
-        model.vocabularies.save(folder / VOCABULARY)
+        words = model.vocabularies
+        words.save(folder / VOCABULARY)
+        names = {side: "joint" if words.source is words.target else side for side in words.sides}
+        files = {
+            side: [f"{VOCABULARY}/{name}" for name in each.files(names[side])]
+            for side, each in words.sides.items()
+        }
         shutil.copyfile(Path(__file__).with_name(PROGRAM), folder / PROGRAM)
         is_language_model = isinstance(model.model, LanguageModel)
         # A language model continues text greedily, unless it is told otherwise.
@@ -113,11 +112,11 @@ class GraphFolder(ExportFormat):
             },
             "symbols": {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK},
             "source_bos": model.metadata.get("source_bos") is True,
-            "source_pieces": model.vocabularies.source.size,
-            "target_pieces": model.vocabularies.target.size,
+            "source_pieces": words.source.size,
+            "target_pieces": words.target.size,
             "languages": _languages(model),
             "decoding": host_settings(stored_config(model)) | alone,
-            "vocabulary": _vocabulary_files(model.vocabularies),
+            "vocabulary": {"type": words.type, **files},
         }
         (folder / MANIFEST).write_text(json_text(manifest), encoding="utf-8")
 
@@ -130,14 +129,11 @@ class GraphFolder(ExportFormat):
 class ONNX(GraphFolder):
     """ONNX graphs, run by onnxruntime and whatever else knows them."""
 
-    name = "onnx"
+    name = extra = "onnx"
+    packages = ("onnxruntime", "onnx", "onnxscript")
     quantizations = ("float32", "int8")
     runs: ClassVar = "onnxruntime"
     suffix: ClassVar = ".onnx"
-
-    def require(self, model: LoadedModel) -> None:
-        """See the base class; every model can be written."""
-        require_packages(self.name, "onnx", "onnx", "onnxscript", "onnxruntime")
 
     def write_graph(self, graph: Graph, path: Path, quantization: str) -> None:
         """See the base class."""
@@ -145,21 +141,15 @@ class ONNX(GraphFolder):
         if quantization == "int8":
             round_weights(path)
 
-    def version(self) -> str:
-        """See the base class."""
-        return f"onnxruntime {version('onnxruntime')}"
-
 
 class TorchExport(GraphFolder):
     """Programs of `torch.export`, which torch runs."""
 
     name = "torch_export"
+    packages = ("torch",)
     quantizations = ("float32",)
     runs: ClassVar = "torch_export"
     suffix: ClassVar = ".pt2"
-
-    def require(self, model: LoadedModel) -> None:
-        """See the base class; every model can be written, by torch alone."""
 
     def write_graph(self, graph: Graph, path: Path, quantization: str) -> None:
         """See the base class."""
@@ -168,10 +158,6 @@ class TorchExport(GraphFolder):
             torch.export.save(traced(graph), program)
         path.write_bytes(program.getbuffer())
 
-    def version(self) -> str:
-        """See the base class."""
-        return f"torch {torch.__version__}"
-
 
 def _languages(model: LoadedModel) -> dict[str, dict[str, int | None]]:
     """Tokens and numbers of each target language; none with one direction."""
@@ -179,16 +165,6 @@ def _languages(model: LoadedModel) -> dict[str, dict[str, int | None]]:
     select = LanguageSelector(languages, model.vocabularies, lambda _: None).select
     targets = () if languages is None else languages.targets
     return {name: dict(zip(keys, select(name) or (), strict=True)) for name in targets}
-
-
-def _vocabulary_files(vocabularies: Vocabularies) -> dict[str, object]:
-    """Kind, and the files of either side."""
-    joint = vocabularies.source is vocabularies.target
-    files = {
-        side: [f"{VOCABULARY}/{name}" for name in vocabulary.files("joint" if joint else side)]
-        for side, vocabulary in vocabularies.sides.items()
-    }
-    return {"type": vocabularies.type, **files}
 
 
 class _Flat(nn.Module):

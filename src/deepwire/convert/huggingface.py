@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from torch import Tensor
 
 from deepwire.checkpoint.model_files import write_tensors
 from deepwire.checkpoint.store import LoadedModel
-from deepwire.convert.export_format import ExportedModel, ExportFormat, require_packages
+from deepwire.convert.export_format import ExportedModel, ExportFormat
 from deepwire.convert.plain import plain_parameters, sides_of, swapped
 from deepwire.convert.plain_models import (
     LEARNED,
@@ -36,7 +35,7 @@ from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.model_loading import stored_config
 from deepwire.errors import ModelError
-from deepwire.io.atomic import json_text
+from deepwire.io.atomic import write_json
 from deepwire.model.embedding import LearnedPositions
 from deepwire.model.stack_spec import SIDES
 from deepwire.model.translation_model import TranslationModel
@@ -75,13 +74,14 @@ class HuggingFace(ExportFormat):
     """Classes of transformers that compute plain Transformers."""
 
     name = "huggingface"
+    packages, extra = ("transformers",), "hf"
     quantizations = ("float32",)
     computes_the_same = True
 
     def require(self, model: LoadedModel) -> None:
         """Refuse what no class computes, and vocabularies that a MarianTokenizer does not have."""
-        require_packages(self.name, "hf", "transformers")
-        class_of(model.model)
+        super().require(model)
+        huggingface_class(model.model.config)
         if model.metadata.get("source_bos") is True:
             raise ModelError(
                 f"{model.folder}: its sources begin with BOS, which a MarianTokenizer does not write",
@@ -110,7 +110,7 @@ class HuggingFace(ExportFormat):
 
     def write(self, model: LoadedModel, folder: Path, quantization: str) -> None:
         """Write parameters, settings and tokenizer."""
-        kind, languages = class_of(model.model), Languages.from_metadata(model.metadata)
+        kind, languages = huggingface_class(model.model.config), Languages.from_metadata(model.metadata)
         pad, bos = (BOS, PAD) if kind in SWAPPED else (PAD, BOS)
         numbers, pieces = {"pad": pad, "bos": bos, "eos": EOS, "unk": UNK}, model.vocabularies.target.size
         start = numbers[model.model.config.embeddings.start]
@@ -125,32 +125,13 @@ class HuggingFace(ExportFormat):
                 *range(pieces, pieces + languages.tags),
             ]
         write_tensors(folder / "model.safetensors", tensors_of(model.model, kind), {"format": "pt"})
-        _write(folder / "config.json", config)
-        _write(folder / "generation_config.json", generation | {"decoder_start_token_id": start})
+        write_json(folder / "config.json", config)
+        write_json(folder / "generation_config.json", generation | {"decoder_start_token_id": start})
         _write_tokenizer(model, folder, kind, languages)
 
     def read(self, folder: Path) -> ExportedModel:
         """The folder as transformers reads it."""
         return _Read(folder)
-
-    def version(self) -> str:
-        """The library and its version."""
-        return f"transformers {version('transformers')}"
-
-
-def class_of(model: TranslationModel) -> HuggingFaceClass:
-    """The class that computes a model.
-
-    Raises:
-        ModelError: There is none; names the setting.
-    """
-    try:
-        return huggingface_class(model.config)
-    except ValueError as setting:
-        raise ModelError(
-            f"no class of transformers computes model.{setting}",
-            "--format huggingface-code exports every model, to run where deepwire is installed",
-        ) from None
 
 
 def tensors_of(model: TranslationModel, kind: HuggingFaceClass) -> dict[str, Tensor]:
@@ -281,7 +262,7 @@ def _write_tokenizer(
         numbered = {piece: swap.get(number, number) for number, piece in enumerate(pieces)}
         numbered |= {tag: vocabulary.size + place for place, tag in enumerate(tags)}
         if side == "source" or not joint:
-            _write(folder / ("vocab.json" if side == "source" else "target_vocab.json"), numbered)
+            write_json(folder / ("vocab.json" if side == "source" else "target_vocab.json"), numbered)
     settings = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": str(model.metadata.get("source", "")) or None,
@@ -295,11 +276,7 @@ def _write_tokenizer(
         "split_special_tokens": True,
         "additional_special_tokens": tags,
     }
-    _write(folder / "tokenizer_config.json", settings)
-
-
-def _write(path: Path, content: Mapping[str, object]) -> None:
-    path.write_text(json_text(content), encoding="utf-8")
+    write_json(folder / "tokenizer_config.json", settings)
 
 
 class _Read(ExportedModel):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,13 +17,13 @@ from deepwire import __version__
 from deepwire.checkpoint.model_files import write_tensors
 from deepwire.checkpoint.store import LoadedModel, saved_buffers
 from deepwire.config.choice import plugins_of
-from deepwire.convert.export_format import ExportedModel, ExportFormat, ids_of_pieces, require_packages
-from deepwire.convert.huggingface import quiet
+from deepwire.convert.export_format import ExportedModel, ExportFormat, ids_of_pieces
+from deepwire.convert.huggingface import HuggingFace, quiet
 from deepwire.data.vocabulary import EOS, Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_inputs import pad_batch
 from deepwire.decoding.model_loading import stored_config
-from deepwire.io.atomic import json_text
+from deepwire.io.atomic import write_json
 
 if TYPE_CHECKING:
     from deepwire.convert.modeling_deepwire import DeepwireForSeq2SeqLM
@@ -37,12 +36,9 @@ class HuggingFaceCode(ExportFormat):
     """A custom-code folder of transformers."""
 
     name = "huggingface-code"
+    packages, extra = HuggingFace.packages, HuggingFace.extra
     quantizations = ("float32",)
     computes_the_same = True
-
-    def require(self, model: LoadedModel) -> None:
-        """See the base class; every model can be written."""
-        require_packages(self.name, "hf", "transformers")
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
         """Requirements there."""
@@ -81,14 +77,14 @@ class HuggingFaceCode(ExportFormat):
             "decoding": stored_config(model).model_dump(mode="json"),
             "plugins": [plugin.to_json() for plugin in plugins_of(translation.config)],
         }
-        (folder / "config.json").write_text(json_text(config), encoding="utf-8")
+        write_json(folder / "config.json", config)
         decoding = stored_config(model)
-        search: dict[str, object] = {
+        search = {
             "num_beams": decoding.beam,
             "num_return_sequences": decoding.n_best,
             "length_penalty": decoding.length_penalty,
         }
-        (folder / "generation_config.json").write_text(json_text(search), encoding="utf-8")
+        write_json(folder / "generation_config.json", search)
         distinct = dict(translation.named_parameters()) | saved_buffers(translation)
         stored = {f"translation.{name}": value.detach() for name, value in distinct.items()}
         write_tensors(folder / "model.safetensors", stored, {"format": "pt"})
@@ -98,15 +94,11 @@ class HuggingFaceCode(ExportFormat):
             "auto_map": {"AutoTokenizer": [f"{_CODE}.DeepwireTokenizer", None]},
             "source_bos": config["source_bos"],
         }
-        (folder / "tokenizer_config.json").write_text(json_text(tokenizer), encoding="utf-8")
+        write_json(folder / "tokenizer_config.json", tokenizer)
 
     def read(self, folder: Path) -> ExportedModel:
         """See the base class."""
         return _Read(folder)
-
-    def version(self) -> str:
-        """See the base class."""
-        return f"transformers {version('transformers')}"
 
 
 class _Read(ExportedModel):

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Literal
 
 from deepwire.config.section import Section
+from deepwire.errors import ModelError
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.connections.residual import PreNormConfig
@@ -195,21 +196,26 @@ def huggingface_class(config: ModelConfig) -> HuggingFaceClass:
     """The class that computes what a model with these settings computes.
 
     Raises:
-        ValueError: There is none; the text is the setting that none of them has.
+        ModelError: There is none; names the setting that none of them has.
     """
-    if (setting := beyond_plain(config, _IN_TRANSFORMERS, own_sizes=True)) is not None:
-        raise ValueError(setting)
-    connection = config.encoder.connection
+    connection, kind = config.encoder.connection, config.encoder.connection.type
     pre_norm = isinstance(connection, PreNormConfig) and connection.residual == "input"
     normed = config.embeddings.norm or normalises_embedding(connection)
     positions = {_layout(stack.positions or config.positions) for stack in (config.encoder, config.decoder)}
     chosen = _CLASSES.get((pre_norm, normed, "" if normed else "/".join(sorted(positions))))
-    if chosen is None:
-        raise ValueError(f"positions={' and '.join(sorted(positions))} with {connection.type}")
-    if chosen != "marian" and config.embeddings.tie not in ("all", "inputs"):
-        raise ValueError(f"embeddings.tie={config.embeddings.tie} with {connection.type}")
-    if chosen == "m2m_100" and config.bias.output:
-        raise ValueError("bias.output=true with positions=halves")
+    tie = config.embeddings.tie
+    others = {
+        f"positions={' and '.join(sorted(positions))} with {kind}": chosen is None,
+        f"embeddings.tie={tie} with {kind}": chosen != "marian" and tie not in ("all", "inputs"),
+        "bias.output=true with positions=halves": chosen == "m2m_100" and config.bias.output,
+    }
+    setting = beyond_plain(config, _IN_TRANSFORMERS, own_sizes=True)
+    setting = setting or next((name for name in others if others[name]), None)
+    if chosen is None or setting is not None:
+        raise ModelError(
+            f"no class of transformers computes model.{setting}",
+            "--format huggingface-code exports every model, to run where deepwire is installed",
+        )
     return chosen
 
 

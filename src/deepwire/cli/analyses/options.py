@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,14 +49,6 @@ def numbers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-_OUTPUTS: Mapping[str, tuple[Any, object]] = {
-    "as_json": (Json, False),
-    "html": (Html, None),
-    "plots": (Plots, None),
-    "output": (Output, None),
-}
-
-
 def analysis(command: Callable[..., Findings]) -> Callable[..., None]:
     """Make a command of a function that returns findings: with options that say where these are written.
 
@@ -64,8 +56,9 @@ def analysis(command: Callable[..., Findings]) -> Callable[..., None]:
     """
     own = list(inspect.signature(command, eval_str=True).parameters.values())
 
-    @wraps(command)
-    def run(as_json: bool, html: Path | None, plots: Path | None, output: Path | None, **given: Any) -> None:
+    def run(
+        as_json: Json = False, html: Html = None, plots: Plots = None, output: Output = None, **given: Any
+    ) -> None:
         subject = given[own[0].name]
         models = [subject] if isinstance(subject, str) else subject
         read = [*map(Path, models), *(value for value in given.values() if isinstance(value, Path))]
@@ -73,12 +66,8 @@ def analysis(command: Callable[..., Findings]) -> Callable[..., None]:
         findings = command(**given)
         _write(findings, as_json, html, plots, output)
 
-    kind = inspect.Parameter.KEYWORD_ONLY
-    outputs = [
-        inspect.Parameter(name, kind, default=default, annotation=annotation)
-        for name, (annotation, default) in _OUTPUTS.items()
-    ]
-    set_parameters(run, [*own, *outputs])
+    *outputs, _ = inspect.signature(run, eval_str=True).parameters.values()
+    set_parameters(wraps(command)(run), [*own, *outputs])
     return run
 
 

@@ -331,7 +331,7 @@ def _copy_pieces(value: Tensor, targets: Sequence[_Target]) -> str | None:
     sizes = [target.size(0) if target.dim() else 1 for target, _ in targets]
     cut = len(targets) > 1 and value.dim() and value.size(0) == sum(sizes)
     pieces = torch.split(value, sizes) if cut else (value,)
-    if [_squeezed_shape(piece) for piece in pieces] != [_squeezed_shape(target) for target, _ in targets]:
+    if [piece.squeeze().shape for piece in pieces] != [target.squeeze().shape for target, _ in targets]:
         shapes = " and ".join(str(list(target.shape)) for target, _ in targets)
         return f"is {list(value.shape)}, not {shapes}"
     for piece, (target, filled) in zip(pieces, targets, strict=True):
@@ -347,7 +347,3 @@ def _copy_pieces(value: Tensor, targets: Sequence[_Target]) -> str | None:
             target.copy_(piece)
             filled.fill_(True)
     return None
-
-
-def _squeezed_shape(value: Tensor) -> list[int]:
-    return [size for size in value.shape if size != 1]
