@@ -9,9 +9,10 @@ import pytest
 
 from deepwire.serve.access import Token
 from deepwire.serve.libretranslate import (
-    LanguageCodes,
+    labels_by_code,
     language_name,
     libretranslate_site,
+    plain_code,
     written_code,
 )
 
@@ -281,12 +282,17 @@ def test_a_fault_of_ours_is_an_error_of_the_interface(polyglot, serving, monkeyp
 
 
 def test_codes_are_written_as_clients_know_them():
-    codes = LanguageCodes(["de", "zh_CN", "zh_TW", "pt_BR", "pt"])
+    codes = labels_by_code(["de", "zh_CN", "zh_TW", "pt_BR", "pt"])
     for code, label in {"DE": "de", "zh": "zh_CN", "zh-Hans": "zh_CN", "zt": "zh_TW", "zh-hant": "zh_TW",
                         "pb": "pt_BR", "pt-br": "pt_BR", "pt": "pt", "fr": None}.items():  # fmt: skip
-        assert codes.label(code) == label
-    others = LanguageCodes(["pt_BR", "zh_TW", "sr-Latn"])
-    assert [others.label(code) for code in ("pt", "sr", "zh", "en-GB")] == ["pt_BR", "sr-Latn", None, None]
+        assert codes.get(plain_code(code)) == label
+    others = labels_by_code(["pt_BR", "zh_TW", "sr-Latn"])
+    assert [others.get(plain_code(code)) for code in ("pt", "sr", "zh", "en-GB")] == [
+        "pt_BR",
+        "sr-Latn",
+        None,
+        None,
+    ]
     assert [written_code(label) for label in ("zh_CN", "zh_TW", "pt_BR", "deu")] == [
         "zh-Hans",
         "zh-Hant",

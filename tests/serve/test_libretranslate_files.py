@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePath
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
@@ -98,7 +99,8 @@ def test_documents_can_be_switched_off(polyglot, serving):
 def test_documents_are_kept_for_a_while_and_not_too_many(monkeypatch):
     monkeypatch.setattr("deepwire.serve.libretranslate._MOST_KEPT", 2)
     clock = [0.0]
-    kept = KeptFiles(lambda: clock[0])
+    monkeypatch.setattr("deepwire.serve.libretranslate.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    kept = KeptFiles()
     first, second = kept.keep("a.txt", b"1"), kept.keep("a.txt", b"2")
     assert kept.find(first).read_bytes() == b"1"
     third = kept.keep("a.txt", b"3")

@@ -69,3 +69,15 @@ def test_what_cannot_be_served_is_refused(folders, served_model):
     with pytest.raises(UsageError, match="is not a direction such as en-de"):
         pool_of([f"french={folders[0]}"])
     assert pool_of([f"de-en={folders[0]}"]).route("en", "de")[0].model.name == "de-en"
+
+
+def test_a_text_whose_translation_on_the_way_is_too_long_is_named(folders, serving):
+    """By its number in the request, whatever is translated line by line or sentence by sentence."""
+    pool = pool_of(folders)
+    pool.route("fr", "de")[1].model.most_subwords = 0
+    body = {"texts": ["", "ein hund"], "source": "de", "target": "fr"}
+    with serving.running(pool) as server:
+        for sentences in (False, True):
+            error = server.post({**body, "sentences": sentences}).json["error"]
+            assert (error["code"], error["index"]) == ("invalid", 1)
+            assert error["message"].startswith("text 1: its translation on the way has")

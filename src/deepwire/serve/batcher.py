@@ -61,16 +61,11 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-class TextFailedError(Exception):
-    """The model failed on a text.
-
-    Attributes:
-        index: Which text of its request, counted from 0.
-    """
+class TextFailedError(RequestError):
+    """The model failed on a text of a request, counted from 0."""
 
     def __init__(self, index: int) -> None:
-        super().__init__(f"text {index}")
-        self.index = index
+        super().__init__("internal", "the model failed on this text", index=index)
 
 
 class Job:
@@ -348,14 +343,13 @@ class Batcher:
                 self._changed.wait_for(lambda: bool(self._queue) or self._closed)
                 if not self._queue:
                     return ()
-                self._changed.wait_for(self._is_enough, _WAIT)
+                self._changed.wait_for(
+                    lambda: self._closed or not self._queue or self._queue.cost >= self._room(), _WAIT
+                )
                 if self._queue:  # what waited may be dropped
                     batch = self._queue.take(self._room())
                     self._in_work = len(batch)
                     return batch
-
-    def _is_enough(self) -> bool:
-        return self._closed or not self._queue or self._queue.cost >= self._room()
 
     def _room(self) -> int:
         """Subwords that are worth translating with the text whose turn it is."""

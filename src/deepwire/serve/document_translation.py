@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_ulong, py_object, pythonapi
 from pathlib import PurePath
@@ -12,10 +12,10 @@ from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from deepwire.decoding.translation_io import Translation
-from deepwire.serve.documents.document import Document, Options, Piece, Unit
-from deepwire.serve.documents.registry import read_document, require_reader
+from deepwire.serve.documents.document import Document, Options, Piece
+from deepwire.serve.documents.registry import read_document
 from deepwire.serve.documents.translation_plan import TranslationPlan
-from deepwire.serve.model_pool import Route, reads_in_order, target_of, why_not_aligned
+from deepwire.serve.model_pool import Route, target_of, why_not_aligned
 from deepwire.serve.service import Client, DisconnectedError, Service
 
 _SAMPLE = 500  # units of a document that its language is told by
@@ -48,15 +48,6 @@ class TranslatedDocument(NamedTuple):
 def translated_name(name: str, code: str) -> str:
     """The name of a translation into a language: `letter_de.docx` of `letter.docx`."""
     return f"{PurePath(name).stem}_{code}{PurePath(name).suffix}"
-
-
-def plan_of(
-    service: Service, units: Sequence[Unit], route: Route, language: str, starts: Collection[int]
-) -> TranslationPlan:
-    """The plan for units of documents; `starts` are the units that begin one."""
-    return TranslationPlan(
-        units, service.splitter(route), language, starts if reads_in_order(route) else None
-    )
 
 
 async def translate_plan(
@@ -107,16 +98,14 @@ class DocumentTranslator:
 
         Raises:
             DeepwireError: It cannot be read.
-            RequestError, DisconnectedError, TextFailedError: As `Service.translate_sentences`, or from
-                `resolve`.
+            RequestError, DisconnectedError: As `Service.translate_sentences`, or from `resolve`.
         """
-        require_reader(file.name)
         document = await self._run(lambda: read_document(file.name, file.content, options), client)
         route = await resolve(beginning(document))
         if route is None:
             return TranslatedDocument(file.content, options.target)
         into = target_of(route) or options.target
-        plan = await self._run(lambda: plan_of(self._service, document.units, route, into, {0}), client)
+        plan = await self._run(lambda: self._service.plan(document.units, route, into, {0}), client)
         translations = await translate_plan(self._service, plan, route, 1, client)
         content = await self._run(lambda: document.render(translated_units(plan, translations)), client)
         return TranslatedDocument(content, into, plan.untranslated)

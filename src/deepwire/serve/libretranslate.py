@@ -35,22 +35,19 @@ from deepwire.serve.document_translation import (
     DocumentTranslator,
     Upload,
     beginning,
-    plan_of,
     translate_plan,
     translated_name,
     translated_units,
 )
 from deepwire.serve.documents.document import Options
-from deepwire.serve.documents.hypertext import HtmlDocument
-from deepwire.serve.documents.marked_text import PlainText, ReplacedText
+from deepwire.serve.documents.hypertext import html_text
+from deepwire.serve.documents.marked_text import ReplacedText, plain_text
 from deepwire.serve.documents.registry import ENDINGS, require_reader
 from deepwire.serve.documents.translation_plan import TranslationPlan
 from deepwire.serve.model_pool import Route as ModelRoute
 from deepwire.serve.request import AUTO, Limits, RequestError, printable, request_error
 from deepwire.serve.routes import (
     OPEN,
-    OWN_PATHS,
-    PATHS,
     WATCHED,
     Endpoint,
     Site,
@@ -101,24 +98,15 @@ def plain_code(label: str) -> str:
     return known if known in _WRITTEN else language_code(known) if "-" not in known else known
 
 
-class LanguageCodes:
-    """The languages of a server.
-
-    Args:
-        labels: What its models call them.
-    """
-
-    def __init__(self, labels: Iterable[str]) -> None:
-        self._labels: dict[str, str] = {}
-        for label in labels:
-            self._labels.setdefault(plain_code(label), label)
-        for code, label in list(self._labels.items()):
-            if code != "zh-hant":  # another script, and not what `zh` stands for
-                self._labels.setdefault(code.partition("-")[0], label)
-
-    def label(self, code: str) -> str | None:
-        """The label that the models have for a code; None = there is no such language here."""
-        return self._labels.get(plain_code(code))
+def labels_by_code(labels: Iterable[str]) -> dict[str, str]:
+    """The labels that models have, by what `plain_code` makes of the codes of clients."""
+    known: dict[str, str] = {}
+    for label in labels:
+        known.setdefault(plain_code(label), label)
+    for code, label in list(known.items()):
+        if code != "zh-hant":  # another script, and not what `zh` stands for
+            known.setdefault(code.partition("-")[0], label)
+    return known
 
 
 def written_code(label: str) -> str:
@@ -190,7 +178,7 @@ def read_asked(kind: type[Asked], values: Mapping[str, object]) -> Asked:
 OWN_FOLDER = "/deepwire"
 """Where deepwire's own interface is beside this one."""
 _DOWNLOADS = "/download_file"
-_PATHS = frozenset(
+_OPEN = frozenset(
     {"/translate", "/detect", "/languages", "/translate_file", "/frontend/settings", "/suggest"}
     | {"/health", "/spec", "/docs"}
 )
@@ -297,11 +285,10 @@ def libretranslate_site(service: Service, token: Token | None = None, *, files: 
         *own_routes(service, interface.documents if files else None, OWN_FOLDER),
         *page_routes(OWN_FOLDER),
     ]
-    deepwire_paths = {f"{OWN_FOLDER}{path}" for path in OWN_PATHS}
     return Site(
         application(routes, _refuse),
-        OPEN | _PATHS,
-        PATHS | _PATHS | deepwire_paths,
+        frozenset(route.path for route in routes),
+        OPEN | _OPEN,
         (f"{_DOWNLOADS}/",),
         _refuse,
         close=interface.close,
@@ -355,8 +342,8 @@ class _Interface:
                 "name the direction: de-en=MODEL",
             )
         labels = list(dict.fromkeys(label for direction in self._routes for label in direction))
-        self._codes = LanguageCodes(labels)
-        self._labels = sorted({self._codes.label(label) or label for label in labels}, key=language_name)
+        self._codes = labels_by_code(labels)
+        self._labels = sorted({self._codes[plain_code(label)] for label in labels}, key=language_name)
         self.documents = DocumentTranslator(service)
         self._kept = KeptFiles()
 
@@ -484,7 +471,7 @@ class _Interface:
         }
 
     def _label(self, code: str) -> str:
-        label = self._codes.label(code)
+        label = self._codes.get(plain_code(code))
         if label is None:
             raise RequestError("invalid", f"{printable(code[:_SHOWN])} is not supported")
         return label
@@ -509,7 +496,7 @@ class _Interface:
 
     async def _translated(self, asked: AskedTranslation, client: Client) -> dict[str, object]:
         """The answer to a request that is within the limits."""
-        service, kind = self._service, HtmlDocument if asked.format == "html" else PlainText
+        service, kind = self._service, html_text if asked.format == "html" else plain_text
         from_, target = self._languages(asked)
         documents = await service.run_in_worker(lambda: [kind(text) for text in asked.texts])
         detected: list[Detection] | None = None
@@ -529,7 +516,7 @@ class _Interface:
             part = [documents[place] for place in places]
             units = [unit for document in part for unit in document.units]
             starts = set(accumulate((len(document.units) for document in part), initial=0))
-            plan = await service.run_in_worker(partial(plan_of, service, units, route, target, starts))
+            plan = await service.run_in_worker(partial(service.plan, units, route, target, starts))
             translations = await translate_plan(service, plan, route, n_best, client)
             for rank in range(n_best):
                 written = partial(_written, part, plan, translations, rank)
@@ -591,14 +578,9 @@ _LONGEST = 50  # characters, of four bytes at most: a name on disk has 255
 
 
 class KeptFiles:
-    """Translated documents in a folder of their own, which goes with the server; the oldest make room.
+    """Translated documents in a folder of their own, which goes with the server; the oldest make room."""
 
-    Args:
-        now: The clock.
-    """
-
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
+    def __init__(self) -> None:
         self._until: dict[str, float] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="deepwire-")
 
@@ -607,7 +589,7 @@ class KeptFiles:
         printable = "".join(sign if sign.isprintable() else "_" for sign in name[-_LONGEST:])
         key = f"{secrets.token_hex(16)}.{_SPECIAL.sub('_', printable).lstrip('.')}"
         Path(self._folder.name, key).write_bytes(content)
-        self._until[key] = self._now() + _KEEP_SECONDS
+        self._until[key] = time.monotonic() + _KEEP_SECONDS
         self.drop()
         return key
 
@@ -619,7 +601,7 @@ class KeptFiles:
     def drop(self) -> None:
         """Remove those whose time is over, and the oldest where they are too many."""
         for key, until in list(self._until.items()):
-            if until <= self._now() or len(self._until) > _MOST_KEPT:
+            if until <= time.monotonic() or len(self._until) > _MOST_KEPT:
                 Path(self._folder.name, key).unlink(missing_ok=True)
                 del self._until[key]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self, TypeVar
 
@@ -90,6 +91,19 @@ class RequestError(Exception):
         if request is not None:
             error["request"] = request
         return {"error": error}
+
+
+@contextmanager
+def renumbered(places: Sequence[int] | Mapping[int, int]) -> Iterator[None]:
+    """Errors about a text name it by the number that it has in the whole request."""
+    try:
+        yield
+    except RequestError as error:
+        if error.index is not None:
+            place = places[error.index]
+            error.message = error.message.replace(f"text {error.index}", f"text {place}", 1)
+            error.index = place
+        raise
 
 
 def place_of(error: BaseException) -> tuple[str, str]:

@@ -57,9 +57,6 @@ OPEN = frozenset({*_PAGE_FILES, "/healthz", "/readyz"})
 """Paths that need no token: they say nothing of the model."""
 WATCHED = frozenset({"/healthz", "/readyz", "/metrics"})
 """Paths that are answered to the end, also while the server stops."""
-OWN_PATHS = frozenset({"/languages", "/translate", "/detect", "/translate_file"})
-"""deepwire's own interface, which may be under a folder."""
-PATHS = frozenset({*OPEN, *WATCHED, *OWN_PATHS})
 ErrorAnswer = Callable[["RequestError", str, str], Response]
 """The answer to a request that is refused, with its path and its id."""
 
@@ -83,8 +80,8 @@ class Site(NamedTuple):
 
     Attributes:
         app: Answers.
-        open: Paths that need no token, besides those that begin with one of `open_folders`.
         paths: Paths that the metrics tell apart; others are made up by clients, and there is no end to them.
+        open: Paths that need no token, besides those that begin with one of `open_folders`.
         open_folders: Beginnings of paths.
         refuse: The answer to a request that is not even looked at.
         origins: Whose pages may use it; `*` = all. Their browsers ask first, without a token.
@@ -92,8 +89,8 @@ class Site(NamedTuple):
     """
 
     app: ASGIApp
+    paths: frozenset[str]
     open: frozenset[str] = OPEN
-    paths: frozenset[str] = PATHS
     open_folders: tuple[str, ...] = ()
     refuse: ErrorAnswer = error_response
     origins: Sequence[str] = ()
@@ -119,7 +116,8 @@ class Site(NamedTuple):
 def own_site(service: Service, *, files: bool = True) -> Site:
     """The addresses of deepwire's own interface; with `files` documents are translated."""
     documents = DocumentTranslator(service) if files else None
-    return Site(application([*own_routes(service, documents), *page_routes()], error_response))
+    routes = [*own_routes(service, documents), *page_routes()]
+    return Site(application(routes, error_response), frozenset(route.path for route in routes))
 
 
 def own_routes(service: Service, documents: DocumentTranslator | None, folder: str = "") -> list[Route]:
@@ -164,7 +162,6 @@ def application(routes: Sequence[Route], answer: ErrorAnswer) -> Starlette:
     handlers = {
         RequestError: refused,
         HTTPException: refused,
-        TextFailedError: refused,
         Exception: refused,
         DisconnectedError: gone,
         ClientDisconnect: gone,
@@ -175,11 +172,10 @@ def application(routes: Sequence[Route], answer: ErrorAnswer) -> Starlette:
 
 
 def _refusal(error: Exception, request_id: str) -> RequestError:
-    if isinstance(error, RequestError):
-        return error
     if isinstance(error, TextFailedError):
         log_failure(request_id, error.__cause__ or error)
-        return RequestError("internal", "the model failed on this text", index=error.index)
+    if isinstance(error, RequestError):
+        return error
     if isinstance(error, HTTPException) and error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
         return RequestError("method_not_allowed", f"use {allowed}", headers=error.headers)

@@ -16,14 +16,22 @@ from deepwire.data.text.language_guess import language_shares
 from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.sentences import SentenceSplitter, TextSegments
 from deepwire.decoding.document_context import Documents, Wave
-from deepwire.decoding.text_alignment import composed
+from deepwire.decoding.text_alignment import TextAlignment, composed
 from deepwire.decoding.translation_io import Candidate, Request, Translation
 from deepwire.ops.allocator import Surplus
-from deepwire.serve.batcher import Batcher, Job, Metrics, TextFailedError
-from deepwire.serve.documents.document import Run
+from deepwire.serve.batcher import Batcher, Job, Metrics
+from deepwire.serve.documents.document import Run, Unit
 from deepwire.serve.documents.translation_plan import Sentences, TranslationPlan
 from deepwire.serve.model_pool import ModelPool, Route, Search, reads_in_order, target_of, why_not_aligned
-from deepwire.serve.request import AUTO, Limits, RequestBody, RequestError, TextBody, TextLines
+from deepwire.serve.request import (
+    AUTO,
+    Limits,
+    RequestBody,
+    RequestError,
+    TextBody,
+    TextLines,
+    renumbered,
+)
 
 _PART = 256  # sentences of a long text that wait at a time
 _ENOUGH = 5000  # characters of a text to tell its language by
@@ -207,19 +215,24 @@ class Service:
             return likely[0], None
         return likely[0], self.models.route(target, language)
 
-    def splitter(self, route: Route) -> SentenceSplitter:
-        """Cuts texts into what the first model of a route reads."""
+    def plan(
+        self, units: Sequence[Unit], route: Route, language: str, starts: Collection[int]
+    ) -> TranslationPlan:
+        """The texts to translate into a language, as the first model of a route reads them.
+
+        `starts` are the units that begin a document.
+        """
         leg = route[0]
-        language = "" if leg.direction is None else leg.direction.source
-        return SentenceSplitter(language, leg.model.lengths, leg.model.most_subwords)
+        source = "" if leg.direction is None else leg.direction.source
+        splitter = SentenceSplitter(source, leg.model.lengths, leg.model.most_subwords)
+        return TranslationPlan(units, splitter, language, starts if reads_in_order(route) else None)
 
     async def translate(self, body: RequestBody, client: Client) -> Record:
         """The answer to a request.
 
         Raises:
-            RequestError: It asks for what cannot be done, or there is no time or room for it.
+            RequestError: It asks for what cannot be, there is no time or room for it, or the model failed.
             DisconnectedError: Nobody waits for the answer any more.
-            TextFailedError: The model failed on it.
         """
         async with self.in_time(self.limits.request_seconds):
             search = self._search(body)
@@ -240,12 +253,8 @@ class Service:
                 routes.setdefault(found, []).append(place)
         for route, places in routes.items():
             part = body.model_copy(update={"text": None, "texts": [body.all[place] for place in places]})
-            try:
+            with renumbered(places):
                 answers = await self._by_route(part, route, search, client)
-            except TextFailedError as error:
-                raise TextFailedError(places[error.index]) from error.__cause__
-            except RequestError as error:
-                raise error if error.index is None else _of_text(error, places[error.index]) from None
             for place, answer in zip(places, answers, strict=True):
                 translations[place] = answer
         return {"translations": translations, "detected": detected if body.text is None else detected[0]}
@@ -262,16 +271,16 @@ class Service:
         self, body: RequestBody, route: Route, search: Search, client: Client
     ) -> list[Record]:
         units = [[Run(text.replace("\0", " "))] for text in body.all]
-        starts = range(len(units)) if reads_in_order(route) else None
         language = body.target or target_of(route)
-        plan = await self.run_in_worker(
-            partial(TranslationPlan, units, self.splitter(route), language, starts)
-        )
-        try:
+        plan = await self.run_in_worker(partial(self.plan, units, route, language, range(len(units))))
+        owners = {
+            text: place
+            for place, one in enumerate(plan.sentences)
+            for text in one.texts
+            if isinstance(text, int)
+        }
+        with renumbered(owners):
             translations = await self.translate_sentences(plan.texts, route, search, client, plan.starts)
-        except TextFailedError as error:
-            owners = (place for place, one in enumerate(plan.sentences) if error.index in one.texts)
-            raise TextFailedError(next(owners)) from error.__cause__
         told = {"scores": body.n_best is not None, "alignment": body.alignment}
         return [sentences_record(one, plan.texts, translations, language, **told) for one in plan.sentences]
 
@@ -297,10 +306,8 @@ class Service:
                 if length > most:
                     where = f"text {index}" + (f", line {number + 1}" if texts[index].breaks else "")
                     raise RequestError("invalid", f"{where}: {length} subwords, at most {most}", index=index)
-            try:
+            with renumbered([index for index, _ in places]):
                 translations = await self._along(lines, lengths, route, search, client, starts)
-            except TextFailedError as error:
-                raise TextFailedError(places[error.index][0]) from error.__cause__
             translated = dict(zip(places, translations, strict=True))
         told = {"scores": body.n_best is not None, "alignment": search.alignment}
         return [
@@ -319,13 +326,13 @@ class Service:
         """Translations of sentences that are not too long, however many there are: a part after the other.
 
         Args:
-            sentences: As `splitter` cuts them.
+            sentences: As `plan` cuts them.
             route, search: How.
             client: Who asks.
             starts: The places of those that begin a document; None: each stands for itself.
 
         Raises:
-            RequestError, DisconnectedError, TextFailedError: As in `translate`.
+            RequestError, DisconnectedError: As in `translate`.
         """
         translated: list[Translation] = []
         documents = None if starts is None else [Documents(leg.model.context) for leg in route]
@@ -334,10 +341,8 @@ class Service:
             self.batcher.require_room(len(part), client.name)
             lengths = await self.run_in_worker(partial(route[0].model.lengths, part))
             begins = None if starts is None else {place - first for place in starts}
-            try:
+            with renumbered(range(first, len(sentences))):
                 translated += await self._along(part, lengths, route, search, client, begins, documents)
-            except TextFailedError as error:
-                raise TextFailedError(first + error.index) from error.__cause__
         return translated
 
     async def _along(
@@ -361,7 +366,10 @@ class Service:
             if number:
                 texts = [translation.text for translation in translations]
                 lengths = await self.run_in_worker(partial(leg.model.lengths, texts))
-                _require_short(lengths, leg.model.most_subwords)
+                for index, length in enumerate(lengths):
+                    if length > leg.model.most_subwords:
+                        said = f"its translation on the way has {length} subwords: too long to go on"
+                        raise RequestError("invalid", f"text {index}: {said}", index=index)
             last = number == len(route) - 1
             leg_search = search._replace(model=leg.model, n_best=search.n_best if last else 1)
             requests = [Request(text, to=leg.to, from_=leg.from_) for text in texts]
@@ -389,10 +397,8 @@ class Service:
         translations: dict[int, Translation] = {}
         for wave in waves:
             job = Job(wave.requests, [lengths[place] for place in wave.places], search, client.name)
-            try:
+            with renumbered(wave.places):
                 answers = await self._answer(job, client)
-            except TextFailedError as error:
-                raise TextFailedError(wave.places[error.index]) from error.__cause__
             documents.note(answer.text for answer in answers)
             translations |= zip(wave.places, answers, strict=True)
         return [translations[place] for place in range(len(translations))]
@@ -413,20 +419,6 @@ class Service:
         finally:
             if not job.answer.done():
                 self.batcher.drop(job)
-
-
-def _of_text(error: RequestError, index: int) -> RequestError:
-    """An error about a text that has another number in its request."""
-    message = error.message.replace(f"text {error.index}", f"text {index}", 1)
-    return RequestError(error.code, message, index=index, headers=error.headers)
-
-
-def _require_short(lengths: Sequence[int], most: int) -> None:
-    """Checks that translations into a common language are not too long for the model that goes on."""
-    for index, length in enumerate(lengths):
-        if length > most:
-            problem = f"its translation on the way has {length} subwords: too long to go on"
-            raise RequestError("invalid", f"text {index}: {problem}", index=index)
 
 
 def by_way_of(first: Translation, second: Translation) -> Translation:
@@ -490,13 +482,10 @@ def _whole_alignment(lines: Sequence[str], best: Sequence[Candidate]) -> list[li
 
 def as_it_is(text: str, body: RequestBody) -> Record:
     """The answer to a text that is in the target language already, or in none."""
-    record: Record = {"text": text}
-    if body.alignment:
-        record["alignment"] = [[place, place] for place in range(len(text.split()))]
-    if body.sentences:
-        return record | {"sentences": [], "gaps": [text]}
-    only: Record = {"text": text, "score": 0.0, "log_probability": 0.0}
-    return record | ({"candidates": [only]} if body.n_best is not None else {})
+    only = Candidate(text, (), 0.0, 0.0, TextAlignment.copied(text))
+    scores = body.n_best is not None and not body.sentences
+    record = _record([only], scores=scores, alignment=body.alignment)
+    return record | ({"sentences": [], "gaps": [text]} if body.sentences else {})
 
 
 def sentences_record(

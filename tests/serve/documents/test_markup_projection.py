@@ -25,13 +25,13 @@ from lxml import etree
 
 from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.serve.documents.document import Options
-from deepwire.serve.documents.hypertext import HtmlDocument
+from deepwire.serve.documents.hypertext import html_text
 from deepwire.serve.documents.registry import read_document
 from deepwire.serve.documents.translation_plan import TranslationPlan
 
 
 def page(source, order):
-    document = HtmlDocument(source)
+    document = html_text(source)
     return document.text_with(translated(document, order))
 
 
@@ -78,7 +78,7 @@ def elements(text):
 def test_html_keeps_every_tag_nested_and_the_text():
     for seed in range(100):
         source = f"<p>{markup(seed)}</p>"
-        document = HtmlDocument(source)
+        document = html_text(source)
         pieces = translated(document, shuffled(seed))
         found = document.text_with(pieces)
         assert tags_of(found) == tags_of(source)
@@ -210,7 +210,7 @@ def test_tags_in_the_text_of_a_message_are_elements(name, form, source, expected
 
 
 def test_without_links_nothing_is_lost():
-    document = HtmlDocument("<p>ein <b>roter</b> <img src=a> Hund <code>x()</code></p>")
+    document = html_text("<p>ein <b>roter</b> <img src=a> Hund <code>x()</code></p>")
     plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
     found = document.text_with(
         plan.translated_units(["A RED DOG"], [aligned(plan.texts[0], "A RED DOG", [])])

@@ -9,13 +9,7 @@ from dataclasses import dataclass, field
 from deepwire.data.text.language_guess import language_code
 from deepwire.errors import DataError
 from deepwire.serve.documents.document import Options, Pieces, Run
-from deepwire.serve.documents.marked_text import (
-    Change,
-    ReplacedText,
-    block_of,
-    decoded,
-    replaced,
-)
+from deepwire.serve.documents.marked_text import Change, ReplacedText, block_of, decoded, replaced
 from deepwire.serve.documents.placeholders import items_of
 
 _LINE = re.compile(
@@ -162,10 +156,6 @@ def _quoted(text: str) -> list[str]:
     return [f'"{line}"' for line in ([""] if len(lines) != 1 else []) + lines]
 
 
-def _unescaped(text: str) -> str:
-    return re.sub(r"\\(.)", lambda match: _MEANT.get(match[1], match[0]), text)
-
-
 def read_po(content: bytes, options: Options) -> PoDocument:
     """Read a catalogue.
 
@@ -219,7 +209,8 @@ def _messages(source: str) -> list[_Message]:
             message.strings.append(_String(keyword, form, begin + line.index('"'), end))
         elif not message.strings:
             raise DataError(f"line {number}: a text behind nothing", _ORDER)
-        message.strings[-1].text += _unescaped(found["text"])
+        text = re.sub(r"\\(.)", lambda match: _MEANT.get(match[1], match[0]), found["text"])
+        message.strings[-1].text += text
         message.strings[-1].end = end
     if keyword not in ("", "msgstr"):
         raise DataError(f"line {last}: the file ends without a msgstr for its last {keyword}", _ORDER)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from functools import partial
 
 from deepwire.serve.documents.document import Options
 from deepwire.serve.documents.marked_text import Item, Kind, ReplacedText, block_of, decoded, unescaped
@@ -29,35 +29,24 @@ ENDS_P = re.compile(
 """Elements at whose beginning or end a paragraph ends, which needs no tag for it."""
 
 
-class HtmlDocument(ReplacedText):
-    """A page.
-
-    Args:
-        source: All of it.
-        in_ascii: Whether other characters are written as references.
-    """
-
-    def __init__(self, source: str, *, in_ascii: bool = False) -> None:
-        blocks = [block_of(source, items) for items in _Reader(source).blocks()]
-        super().__init__(source, blocks, _encoded_in_ascii if in_ascii else _encoded)
+def html_text(source: str, *, in_ascii: bool = False) -> ReplacedText:
+    """A page; with `in_ascii` other characters are written as references."""
+    blocks = [block_of(source, items) for items in _Reader(source).blocks()]
+    return ReplacedText(source, blocks, partial(_encoded, in_ascii=in_ascii))
 
 
 _SPACES = re.compile(r"[ \t\n\r\f]+")
 
 
-def _encoded(text: str, raw: str) -> str:
+def _encoded(text: str, raw: str, *, in_ascii: bool) -> str:
     """Text as HTML; where it begins and ends with a space, with those of the source."""
-    if not raw:
-        return escaped(text)
     before, after = raw[: len(raw) - len(raw.lstrip())], raw[len(raw.rstrip()) :]
-    core = escaped(text.strip(" "))
+    core = escaped(text.strip(" ") if raw else text)
+    if in_ascii:
+        core = core.encode("ascii", "xmlcharrefreplace").decode()
     if not core:
         return before if text else ""
     return f"{before if text[:1] == ' ' else ''}{core}{after if text[-1:] == ' ' else ''}"
-
-
-def _encoded_in_ascii(text: str, raw: str) -> str:
-    return _encoded(text, raw).encode("ascii", "xmlcharrefreplace").decode()
 
 
 _TAG = re.compile(r"<(/?)([A-Za-z][^\s/>]{0,99})")
@@ -69,23 +58,6 @@ _ATTRIBUTE = re.compile(
 _RAW = frozenset(["script", "style", "textarea", "title"])
 """Elements in which only their own end is a tag."""
 _OTHER = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<!", ">"), ("<?", ">"))
-
-
-class _Tag(NamedTuple):
-    """A tag of a page.
-
-    Attributes:
-        begin, end: Where it stands.
-        closes: Whether it ends an element.
-        name: Of the element, in small letters.
-        attributes: What stands between the name and the end of the tag.
-    """
-
-    begin: int
-    end: int
-    closes: bool
-    name: str
-    attributes: str
 
 
 class _Reader:
@@ -110,25 +82,25 @@ class _Reader:
                 self._add(Item(at, end, "point"))
                 text = at = end
                 continue
-            tag = self._tag(at)
-            if tag is None:  # a sign of the text
+            tag = _TAG.match(source, at)
+            end = None if tag is None else self._tag_end(tag.end())
+            if tag is None or end is None:  # a sign of the text
                 at += 1
                 continue
             self._add_text(text, at)
-            self._pass(tag)
-            text = at = tag.end
-            if not tag.closes and tag.name in _RAW:
-                at = self._raw_end(tag.name, at)
+            name = tag[2].lower()
+            self._pass(at, end, name, source[tag.end() : end - 1], closes=bool(tag[1]))
+            text = at = end
+            if not tag[1] and name in _RAW:
+                found = self._find(rf"</{name}(?=[\s/>])", at)
+                at = len(source) if found is None else found.start()
         self._add_text(text, len(source))
         self._end_block()
         return self._blocks
 
-    def _tag(self, begin: int) -> _Tag | None:
-        """The tag that begins here; None if none does, or if it has no end."""
-        tag = _TAG.match(self._source, begin)
-        if tag is None:
-            return None
-        at, tried = tag.end(), list[int]()
+    def _tag_end(self, at: int) -> int | None:
+        """The end of a tag whose attributes begin here; None if it has none."""
+        tried = list[int]()
         while self._source[at : at + 1] != ">":
             tried.append(at)
             part = None if at in self._endless else _PART.match(self._source, at)
@@ -136,50 +108,41 @@ class _Reader:
                 self._endless.update(tried)
                 return None
             at = part.end()
-        return _Tag(begin, at + 1, bool(tag[1]), tag[2].lower(), self._source[tag.end() : at])
+        return at + 1
 
-    def _pass(self, tag: _Tag) -> None:
-        is_end = tag.closes and tag.name == "p"
-        if self._skipped[-1:] == ["p"] and not is_end and ENDS_P.fullmatch(tag.name):
+    def _pass(self, begin: int, end: int, name: str, attributes: str, *, closes: bool) -> None:
+        is_end = closes and name == "p"
+        if self._skipped[-1:] == ["p"] and not is_end and ENDS_P.fullmatch(name):
             self._skipped.pop()
-        if tag.name not in INLINE:
+        if name not in INLINE:
             self._end_block()
         kind: Kind = "point"
         fixed = False
-        if tag.closes:
-            self._close(tag.name)
+        if closes:
+            self._close(name)
             kind = "close"
-        elif tag.name not in VOID and not tag.attributes.endswith("/"):
-            fixed = self._open(tag.name, tag.attributes)
+        elif name not in VOID and not attributes.endswith("/"):
+            fixed = self._open(name, attributes)
             kind = "open"
-        if tag.name in INLINE:
-            self._add(Item(tag.begin, tag.end, kind, name=tag.name, fixed=fixed))
+        if name in INLINE:
+            self._add(Item(begin, end, kind, name=name, fixed=fixed))
 
-    def _find(self, wanted: str, start: int) -> int:
-        """Where it comes next; what is not found once is not looked for again."""
-        place = -1 if wanted in self._missing else self._source.find(wanted, start)
-        if place < 0:
+    def _find(self, wanted: str, start: int) -> re.Match[str] | None:
+        """Where a pattern comes next; what is not found once is not looked for again."""
+        if wanted in self._missing:
+            return None
+        found = re.compile(wanted, re.IGNORECASE).search(self._source, start)
+        if found is None:
             self._missing.add(wanted)
-        return place
+        return found
 
     def _other_end(self, at: int) -> int | None:
         """The end of a comment, declaration or instruction; None if it is none, or has no end."""
         for begin, end in _OTHER:
             if self._source.startswith(begin, at):
-                place = self._find(end, at + len(begin))
-                return None if place < 0 else place + len(end)
+                found = self._find(re.escape(end), at + len(begin))
+                return None if found is None else found.end()
         return None
-
-    def _raw_end(self, name: str, at: int) -> int:
-        """Where the tag stands that ends such an element."""
-        key = f"</{name}"
-        if key in self._missing:
-            return len(self._source)
-        end_tag = re.compile(key + r"(?=[\s/>])", re.IGNORECASE).search(self._source, at)
-        if end_tag is None:
-            self._missing.add(key)
-            return len(self._source)
-        return end_tag.start()
 
     def _open(self, tag: str, attributes: str) -> bool:
         """Begin an element; tells whether all that is in it stays as it is."""
@@ -225,7 +188,7 @@ _HEAD = 1024
 """How much of a page browsers look at for it."""
 
 
-def read_html(content: bytes, options: Options) -> HtmlDocument:  # noqa: ARG001 - as all readers
+def read_html(content: bytes, options: Options) -> ReplacedText:  # noqa: ARG001 - as all readers
     """Read a page.
 
     Raises:
@@ -235,4 +198,4 @@ def read_html(content: bytes, options: Options) -> HtmlDocument:  # noqa: ARG001
     charset = _CHARSET.search(source, 0, _HEAD)
     # What has been ASCII so far is read as what the page says that it is.
     in_ascii = charset is not None and charset[1].lower() not in ("utf-8", "utf8")
-    return HtmlDocument(source, in_ascii=in_ascii)
+    return html_text(source, in_ascii=in_ascii)

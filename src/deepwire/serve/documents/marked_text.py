@@ -186,20 +186,14 @@ def block_of(source: str, items: Sequence[Item], *, trimmed: bool = True) -> Blo
     return block
 
 
-class _Open(NamedTuple):
-    item: Item
-    first: int
-    """The number of the first stretch in it."""
-
-
 def _nested(source: str, items: Sequence[Item], *, trimmed: bool) -> Block | None:
     stretches: list[Stretch] = []
-    path: list[_Open] = []
+    path: list[tuple[Item, int]] = []  # elements, and the number of the first stretch in each
     marks: Marks = ()
     tags: dict[int | None, tuple[str, str]] = {}
     for number, item in enumerate(items):
         if item.kind == "open":
-            path.append(_Open(item, len(stretches)))
+            path.append((item, len(stretches)))
             marks = (*marks, number)
         elif item.kind != "close":
             fixed = item.fixed or item.kind == "point"
@@ -207,7 +201,7 @@ def _nested(source: str, items: Sequence[Item], *, trimmed: bool) -> Block | Non
             run = Run(item.text, fixed, marks, filled=bool(marks) and not fixed)
             stretches.append(Stretch(item.begin, item.end, run))
         else:
-            if not path or path[-1].item.name != item.name:
+            if not path or path[-1][0].name != item.name:
                 return None
             begin, first = path.pop()
             marks, mark = marks[:-1], marks[-1]
@@ -263,19 +257,7 @@ def decoded(content: bytes) -> str:
         raise DataError(said, "convert it to UTF-8 first") from None
 
 
-_ASCII = "".join(map(chr, range(128)))
-
-
-def has_ascii(charset: str) -> bool:
-    """Whether a charset writes ASCII as it is; others may take quadratic time, such as punycode."""
-    try:
-        return _ASCII.encode(charset) == _ASCII.encode()
-    except (LookupError, UnicodeError):
-        return False
-
-
-_LONG_NUMBER = re.compile(r"&#([0-9]{8,})")
-_BEYOND = "9999999"  # no character has so large a number
+_LONG_NUMBER = re.compile(r"(?<=&#)0+(?=[0-9])|&#[0-9]{8,}")
 
 
 def unescaped(text: str) -> str:
@@ -284,25 +266,19 @@ def unescaped(text: str) -> str:
     However many digits a number has: Python refuses to read more than 4300.
     """
 
-    def with_few_digits(reference: re.Match[str]) -> str:
-        digits = reference[1].lstrip("0") or "0"
-        return f"&#{digits if len(digits) <= len(_BEYOND) else _BEYOND}"
-
-    return html.unescape(_LONG_NUMBER.sub(with_few_digits, text))
+    return html.unescape(_LONG_NUMBER.sub("&#9999999", text))  # no character has so large a number
 
 
-class PlainText(ReplacedText):
+def plain_text(source: str) -> ReplacedText:
     """Text without any markup, all of which is one unit."""
-
-    def __init__(self, source: str) -> None:
-        begin = len(source) - len(source.removeprefix("\ufeff"))
-        super().__init__(source, [Block([Stretch(begin, len(source), Run(source[begin:]))])])
+    begin = len(source) - len(source.removeprefix("\ufeff"))
+    return ReplacedText(source, [Block([Stretch(begin, len(source), Run(source[begin:]))])])
 
 
-def read_text(content: bytes, options: Options) -> PlainText:  # noqa: ARG001 - as all readers
+def read_text(content: bytes, options: Options) -> ReplacedText:  # noqa: ARG001 - as all readers
     """Read plain text.
 
     Raises:
         DataError: It is not UTF-8.
     """
-    return PlainText(decoded(content))
+    return plain_text(decoded(content))

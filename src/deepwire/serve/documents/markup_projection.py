@@ -219,42 +219,29 @@ class Matching:
         """
         text = "".join(run.text for run in self.runs)
         attached = begin > 0 and not text[begin - 1].isspace()
-        before, after = self._behind(begin, low, high), self._before(end, low, high)
-        order = (before, after) if attached else (after, before)
-        share = low + round((high - low) * begin / max(1, len(text)))
-        return next((place for place in order if place is not None), share)
-
-    def _behind(self, at: int, low: int, high: int) -> int | None:
-        """The place behind the translation of the last word before a place in the sentence."""
-        ends = [
-            (source[1], min(tokens.stop, high))
-            for source, tokens in self._linked
-            if source[1] <= at and tokens.start < high and tokens.stop > low
+        near = [
+            (word, max(tokens.start, low), min(tokens.stop, high))
+            for word, tokens in self._linked
+            if tokens.start < high and tokens.stop > low
         ]
-        return max(ends)[1] if ends else None
-
-    def _before(self, at: int, low: int, high: int) -> int | None:
-        """The place before the translation of the first word behind a place in the sentence."""
-        begins = [
-            (source[0], max(tokens.start, low))
-            for source, tokens in self._linked
-            if source[0] >= at and tokens.start < high and tokens.stop > low
-        ]
-        return min(begins)[1] if begins else None
+        before = max(((word[1], stop) for word, _, stop in near if word[1] <= begin), default=())
+        after = min(((word[0], start) for word, start, _ in near if word[0] >= end), default=())
+        share = 0, low + round((high - low) * begin / max(1, len(text)))
+        first, second = (before, after) if attached else (after, before)
+        return (first or second or share)[1]
 
     @cached_property
     def _token_begins(self) -> list[int]:
         return list(accumulate((len(token) for token in self.tokens), initial=0))
 
-    def _tokens_in(self, span: Span) -> range:
-        """The tokens that a span of the translation has something of."""
-        first, last = bisect_right(self._token_begins, span[0]) - 1, bisect_left(self._token_begins, span[1])
-        return range(first, last)
-
     @cached_property
     def _linked(self) -> list[tuple[Span, range]]:
         """Spans of the sentence and tokens: of links, and of words without any that both texts have once."""
-        pairs = [(source, self._tokens_in(target)) for source, target in self.links]
+        begins_of = self._token_begins
+        pairs = [
+            (source, range(bisect_right(begins_of, begin) - 1, bisect_left(begins_of, end)))
+            for source, (begin, end) in self.links
+        ]
         words = tokens_of("".join(run.text for run in self.runs))
         linked = {token for _, tokens in pairs for token in tokens}
         counts, others = Counter(words), Counter(self.tokens)

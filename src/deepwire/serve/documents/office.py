@@ -71,6 +71,7 @@ class PackageDocument:
     Args:
         content: The whole package.
         parts: Which of the files have text.
+        main: How the name of the one begins that each such package has.
         read: Reads such a file.
 
     Raises:
@@ -78,7 +79,7 @@ class PackageDocument:
     """
 
     def __init__(
-        self, content: bytes, parts: re.Pattern[str], read: Callable[[XmlFile], ReplacedText]
+        self, content: bytes, parts: re.Pattern[str], main: str, read: Callable[[XmlFile], ReplacedText]
     ) -> None:
         self._content = content
         texts = _texts_of(content, parts)
@@ -88,6 +89,8 @@ class PackageDocument:
                 "split the document",
             )
         self.parts = {name: (xml, read(xml)) for name, xml in read_xml(texts).items()}
+        if not any(name.startswith(main) for name in self.parts):
+            raise DataError(f"not a document of this kind: there is no {main}.xml in it")
         self.units: Sequence[Sequence[Run]] = [unit for _, text in self.parts.values() for unit in text.units]
 
     def render(self, translations: Sequence[Pieces]) -> bytes:
@@ -148,24 +151,18 @@ def read_docx(content: bytes, options: Options) -> PackageDocument:  # noqa: ARG
     """Read a document of Word.
 
     Raises:
-        DataError: As `PackageDocument`; or it is another kind of package.
+        DataError: As `PackageDocument`.
     """
-    document = PackageDocument(content, _WORD_PARTS, _read_word)
-    if not any(name.startswith("word/document") for name in document.parts):
-        raise DataError("not a document of Word: there is no word/document.xml in it")
-    return document
+    return PackageDocument(content, _WORD_PARTS, "word/document", _read_word)
 
 
 def read_odt(content: bytes, options: Options) -> PackageDocument:  # noqa: ARG001 - as all readers
     """Read a text of OpenDocument.
 
     Raises:
-        DataError: As `PackageDocument`; or it is another kind of package.
+        DataError: As `PackageDocument`.
     """
-    document = PackageDocument(content, _ODT_PARTS, _read_odt)
-    if "content.xml" not in document.parts:
-        raise DataError("not a text of OpenDocument: there is no content.xml in it")
-    return document
+    return PackageDocument(content, _ODT_PARTS, "content", _read_odt)
 
 
 @dataclass
@@ -309,7 +306,9 @@ def _free_paragraph(xml: XmlFile, paragraph: Node, looks: _Looks) -> Block | Non
         if ended or not all(map(_is_text, runs)):
             return None
         nodes.append(child)
-        texts += [_Looking(_run_text(xml, run), None if child is run else child, run) for run in runs]
+        for run in runs:
+            said = in_one_line("".join(xml.text(part) for part in run.elements if part.name == "t"))
+            texts.append(_Looking(said, None if child is run else child, run))
     texts = _merged(texts, looks)
     words = [text for text in texts if text.text.strip()]
     links = {text.link for text in texts} - {text.link for text in words}
@@ -354,10 +353,6 @@ def _items_of_looks(texts: Sequence[_Looking], base: str, looks: _Looks) -> list
 def _is_text(node: Node) -> bool:
     inside = (child.name for child in node.children)
     return node.name == "r" and all(name in ("rPr", "t", "lastRenderedPageBreak", TEXT) for name in inside)
-
-
-def _run_text(xml: XmlFile, run: Node) -> str:
-    return in_one_line("".join(xml.text(child) for child in run.elements if child.name == "t"))
 
 
 def _merged(texts: Iterable[_Looking], looks: _Looks) -> list[_Looking]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from deepwire.errors import DataError
-from deepwire.serve.documents.marked_text import has_ascii, unescaped
+from deepwire.serve.documents.marked_text import unescaped
 
 MAX_NODES = 1_000_000
 """Elements and attributes in the files of a document: a tree takes hundreds of bytes for four of a file."""
@@ -129,11 +129,22 @@ def _charset(content: bytes, name: str) -> str:
     declared = _DECLARED.match(content.replace(b"\0", b"")[:1000])
     charset = declared[1].decode("latin-1") if declared else "utf-8"
     is_wide = charset.lower().startswith("utf-16")
-    if not (is_wide or has_ascii(charset)):
+    if not (is_wide or _has_ascii(charset)):
         raise DataError(f"{name}: written in {charset}", "convert it to UTF-8")
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "utf-16-le" if content[0] == 0xFF else "utf-16-be"
     return "utf-8" if is_wide or content.startswith(b"\xef\xbb\xbf") else charset
+
+
+_ASCII = "".join(map(chr, range(128)))
+
+
+def _has_ascii(charset: str) -> bool:
+    """Whether a charset writes ASCII as it is; others may take quadratic time, such as punycode."""
+    try:
+        return _ASCII.encode(charset) == _ASCII.encode()
+    except (LookupError, UnicodeError):
+        return False
 
 
 def _check(source: str, name: str) -> None:
@@ -184,7 +195,9 @@ def read_xml(files: Mapping[str, bytes]) -> dict[str, XmlFile]:
     Raises:
         DataError: As `XmlFile`; or all together are larger than anybody writes them.
     """
-    count = sum(map(_most_nodes, files.values()))
+    # Without reading them: each node begins with a sign, in UTF-16 too.
+    signs = {b"<": 1, b"=": 1, b"&": 1, b"</": -1}
+    count = sum(content.count(sign) * weight for content in files.values() for sign, weight in signs.items())
     if count > MAX_NODES:
         raise DataError(
             f"its XML has {count:,} elements, attributes and references, at most {MAX_NODES:,}: too large",
@@ -193,22 +206,13 @@ def read_xml(files: Mapping[str, bytes]) -> dict[str, XmlFile]:
     return {name: XmlFile(content, name) for name, content in files.items()}
 
 
-def _most_nodes(content: bytes) -> int:
-    """How many nodes a file has at most, without reading it: each begins with a sign, in UTF-16 too."""
-    return sum(map(content.count, (b"<", b"=", b"&"))) - content.count(b"</")
-
-
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 does not have (section 2.2); a model may write them."""
 
 
 def escaped(text: str, _raw: str = "") -> str:
     """Text as XML, without what that cannot hold."""
-    return html.escape(_NO_XML.sub(_space_or_nothing, text), quote=False)
-
-
-def _space_or_nothing(character: re.Match[str]) -> str:
-    return " " if character[0].isspace() else ""
+    return html.escape(_NO_XML.sub(lambda sign: " " * sign[0].isspace(), text), quote=False)
 
 
 _LINE_END = re.compile(r"(?<![ \t])[ \t]*[\r\n][ \t\r\n]*")
