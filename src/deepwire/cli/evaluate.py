@@ -171,7 +171,6 @@ def _check_texts(
 
 
 def _commands(commands: Sequence[str], lower_is_better: Sequence[str]) -> list[MetricCommand]:
-    """The metrics that other programs compute."""
     from deepwire.evaluation.metric_command import MetricCommand
 
     made = []

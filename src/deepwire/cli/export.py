@@ -148,7 +148,6 @@ def _format(name: str, from_name: str, to_name: str) -> ExportFormat:
 
 
 def _quantization(export_format: ExportFormat, name: str | None, int8: bool) -> str:
-    """The number format of weights that was asked for."""
     if int8 and name not in (None, "int8"):
         raise UsageError(f"--int8 and --quantization {name} contradict", "give one of them")
     kind = "int8" if int8 else name or export_format.quantizations[0]
@@ -175,7 +174,6 @@ def _require_format(model: str, folder: Path, export_format: ExportFormat, refer
 
 
 def _require_lines(name: str, model: LoadedModel) -> None:
-    """Check that lines are all that the model reads."""
     from deepwire.decoding.model_loading import context_of
 
     if context_of(model).used:
@@ -200,7 +198,6 @@ def _require_language(model: LoadedModel, name: str) -> None:
 
 
 def _read(text: Path | None, reference: Path | None, count: int) -> tuple[list[str], list[str] | None]:
-    """The first lines of both texts."""
     from deepwire.evaluation.metric import check_line_counts
     from deepwire.evaluation.texts import read_text
 

@@ -138,7 +138,6 @@ def _names(written: str | None, importer: Importer, foreign: ForeignCheckpoint) 
 
 
 def _order(names: list[str], languages: Languages | None) -> list[int]:
-    """The number that each language of the model has in the checkpoint."""
     known = () if languages is None else languages.names
     if set(known) != set(names):
         raise UsageError(
@@ -197,11 +196,7 @@ def _from_checkpoint(
 def _from_run(
     importer: Importer, foreign: ForeignCheckpoint, run: str, overrides: list[str]
 ) -> LoadedRunFile:
-    """The run file, which must agree with the checkpoint except for settings of the command line.
-
-    Raises:
-        ModelError: It describes another model.
-    """
+    """The run file, which must agree with the checkpoint except for settings of the command line."""
     from deepwire.config.settings_reader import COMMAND_LINE
     from deepwire.runfile import load_run_file
 

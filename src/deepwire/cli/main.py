@@ -342,9 +342,6 @@ def _take_general_options(arguments: Sequence[str]) -> tuple[list[str], bool, li
     """Take ``--debug`` and ``--plugin`` out wherever they stand before ``--``.
 
     They may be appended to a failed command.
-
-    Raises:
-        UsageError: A ``--plugin`` names no package.
     """
     end = arguments.index("--") if "--" in arguments else len(arguments)
     others: list[str] = []

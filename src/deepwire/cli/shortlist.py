@@ -95,11 +95,7 @@ def _text(
     languages: int,
     progress: Callable[[str, int, int | None], None],
 ) -> AbstractContextManager[TokenStore]:
-    """The text to learn from, segmented.
-
-    Raises:
-        UsageError: It is not known, or the files are in a language that is not named.
-    """
+    """The text to learn from, segmented."""
     from deepwire.decoding.translation_io import sentence_pairs
     from deepwire.lab.shortlist_learning import tokenized_store
     from deepwire.lab.subject import run_of, text_of_run

@@ -114,12 +114,7 @@ class _Corpus:
     named: tuple[str, str]
 
     def files(self, stored: Mapping[str, object]) -> SyntheticCorpus:
-        """The files to make, named by the languages of the model.
-
-        Raises:
-            UsageError: These are not known, there is no text, or it would be written over.
-            DataError: The text is not there, or empty.
-        """
+        """The files to make, named by the languages of the model."""
         from deepwire.decoding.resumable_parts import SyntheticCorpus
         from deepwire.decoding.translation_io import read_text
 

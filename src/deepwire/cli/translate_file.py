@@ -101,11 +101,7 @@ def translate_file(
 
 
 def _languages(model: Model, from_: str | None, to: str | None) -> tuple[str, str]:
-    """The languages of the document and of its translation, `""` where unknown.
-
-    Raises:
-        UsageError: The model has several target languages, and none is named.
-    """
+    """The languages of the document and of its translation, `""` where unknown."""
     if model.languages is None:
         source, target = model.direction or ("", "")
         return from_ or source, to or target

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from deepwire.checkpoint.store import LoadedModel
-from deepwire.convert.export_format import ExportedModel, ExportFormat, require_distinct
+from deepwire.convert.export_format import ExportedModel, ExportFormat, require_letters
 from deepwire.convert.plain import SUBLAYERS, Place, output_bias, plain_parameters, sides_of
 from deepwire.convert.plain_models import PLAIN_ACTIVATIONS, normalises_embedding, not_in_ctranslate2
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabulary
@@ -71,17 +71,12 @@ class CTranslate2(ExportFormat):
     def require(self, model: LoadedModel) -> None:
         """Refuse several languages, settings that it does not compute, and words that look like symbols."""
         super().require(model)
-        if model.languages:
-            raise ModelError(
-                f"{model.folder}: a model of several languages, whose tags CTranslate2 does not know",
-                "models of one direction can be exported",
-            )
+        require_letters(model, "CTranslate2")
         if (setting := not_in_ctranslate2(model.model.config)) is not None:
             raise ModelError(
                 f"CTranslate2 does not compute model.{setting}",
                 "it computes Transformers with self-attention; --format onnx exports every model",
             )
-        require_distinct(model, "CTranslate2")
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
         """Whether the model's shortlist goes with it, and the head that aligns."""
@@ -174,7 +169,6 @@ def transformer_spec(model: TranslationModel) -> TransformerSpec:
 
 
 def _stack_spec(kind: Callable[..., StackSpec], model: TranslationModel, side: Side) -> StackSpec:
-    """The description of a stack, still without arrays."""
     from ctranslate2.specs.common_spec import Activation
     from ctranslate2.specs.model_spec import OPTIONAL
 
@@ -211,7 +205,6 @@ def _stack_spec(kind: Callable[..., StackSpec], model: TranslationModel, side: S
 
 
 def _shortlist(model: LoadedModel) -> ShortlistTable | None:
-    """The shortlist that lies with the model, if there is one."""
     folder = shortlist_path(model.folder)
     if not (folder / RECORD).is_file():
         return None

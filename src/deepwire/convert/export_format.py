@@ -116,12 +116,17 @@ def ids_of_pieces(vocabulary: Vocabulary) -> dict[str, int]:
     return {piece: number for number, piece in enumerate(vocabulary.pieces(range(vocabulary.size)))}
 
 
-def require_distinct(model: LoadedModel, program: str) -> None:
-    """Check that no two subwords are written alike, for a program that knows them by their letters alone.
+def require_letters(model: LoadedModel, program: str) -> None:
+    """Check that a program can have the model that knows no tags, and subwords by their letters alone.
 
     Raises:
-        ModelError: Text has what looks like a symbol.
+        ModelError: The model has several languages, or text has what looks like a symbol.
     """
+    if model.languages:
+        raise ModelError(
+            f"{model.folder}: a model of several languages, whose tags {program} does not know",
+            "models of one direction can be exported",
+        )
     for side, vocabulary in model.vocabularies.sides.items():
         pieces = vocabulary.pieces(range(vocabulary.size))
         if len(set(pieces)) < len(pieces):

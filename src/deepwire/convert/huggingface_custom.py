@@ -102,8 +102,6 @@ class HuggingFaceCode(ExportFormat):
 
 
 class _Read(ExportedModel):
-    """The model in transformers, by the code that stands in the folder."""
-
     def __init__(self, folder: Path) -> None:
         with quiet():
             from transformers import AutoModelForSeq2SeqLM

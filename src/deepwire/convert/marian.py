@@ -25,7 +25,7 @@ from deepwire.convert.export_format import (
     ExportFormat,
     HostedModel,
     host_settings,
-    require_distinct,
+    require_letters,
 )
 from deepwire.convert.plain import Place, output_bias, plain_parameters, sides_of
 from deepwire.convert.plain_models import IN_MARIAN, not_in_marian
@@ -94,16 +94,11 @@ class Marian(ExportFormat):
 
     def require(self, model: LoadedModel) -> None:
         """Refuse several languages, sources with BOS, and settings that Marian does not compute."""
-        if model.languages:
-            raise ModelError(
-                f"{model.folder}: a model of several languages, whose tags Marian does not know",
-                "models of one direction can be exported",
-            )
+        require_letters(model, "Marian")
         if (setting := not_in_marian(model.model.config)) is not None:
             raise ModelError(f"Marian does not compute model.{setting}", IN_MARIAN)
         if model.metadata.get("source_bos") is True:
             raise ModelError(f"{model.folder}: its sources begin with BOS, which Marian does not write")
-        require_distinct(model, "Marian")
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
         """Differences of the search, of norms and of the vocabulary."""

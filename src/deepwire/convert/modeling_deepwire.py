@@ -187,7 +187,6 @@ class DeepwireForSeq2SeqLM(PreTrainedModel):
 
     @property
     def _search(self) -> DecodingConfig:
-        """How deepwire searches with the model."""
         return DecodingConfig.model_validate(self.config.decoding)
 
     def _settings(self, wanted: dict[str, Any]) -> DecodingConfig:

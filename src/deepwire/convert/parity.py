@@ -216,6 +216,5 @@ def _alike(pairs: Sequence[tuple[Pieces, Pieces]]) -> float:
 
 
 def _differences(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> list[float]:
-    """Absolute differences of the log-probabilities of all subwords."""
     pairs = (pair for texts in zip(ours, theirs, strict=True) for pair in zip(*texts, strict=True))
     return [abs(one - other) for one, other in pairs]

@@ -453,7 +453,6 @@ class _Interface:
         ]
 
     def settings(self) -> dict[str, object]:
-        """The answer to GET /frontend/settings."""
         needed = self._token is not None
         first = next(iter(self._routes)).target
         return {

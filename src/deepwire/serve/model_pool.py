@@ -10,7 +10,7 @@ import torch
 
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import metadata_of, read_config, require_model
-from deepwire.data.languages import Direction, closest_label, known_directions, named_direction
+from deepwire.data.languages import Direction, closest_label, known_directions
 from deepwire.decoding.model_inputs import MAX_PARALLEL_BATCHES, batches_by_length
 from deepwire.decoding.model_loading import load
 from deepwire.decoding.translation_io import Request, Translation
@@ -326,10 +326,10 @@ def load_pool(
     searching = {"sampling": None, "n_best": 1, **settings}
     for directions, models in groups.items():
         translator = load(models, device, precision, settings=searching, warn=warn, terms=terms)
-        known = named_direction(metadata_of(read_config(find_model(models[0]))))
         # Clients are told names of folders, no paths of this machine.
         shown = " + ".join(Path(model).resolve().name for model in models)
-        loaded.append(ServedModel(translator, shown, known or named[directions]))
+        known = named[directions] if translator.direction is None else Direction(*translator.direction)
+        loaded.append(ServedModel(translator, shown, known))
     return ModelPool(loaded)
 
 

@@ -185,12 +185,7 @@ def _refusal(error: Exception, request_id: str) -> RequestError:
 
 
 class _Interface:
-    """The endpoints of deepwire's own interface.
-
-    Args:
-        service: Translates texts.
-        documents: Translates documents; None = none are.
-    """
+    """The endpoints of deepwire's own interface; without `documents` none are translated."""
 
     def __init__(self, service: Service, documents: DocumentTranslator | None) -> None:
         self._service, self._documents = service, documents

@@ -471,7 +471,6 @@ def text_record(
 
 
 def _whole_alignment(lines: Sequence[str], best: Sequence[Candidate]) -> list[list[int]]:
-    """Links between the words of all lines."""
     links, counts = [], [0, 0]
     for line, candidate in zip(lines, best, strict=True):
         for source, target in () if candidate.alignment is None else candidate.alignment.links:

@@ -78,11 +78,7 @@ def _check_outputs(
     read: Sequence[Path],
     models: Sequence[str],
 ) -> None:
-    """Check before the work that the files can be written, and are none that is read, or a model's test text.
-
-    Raises:
-        UsageError: They cannot, or plots are wanted and matplotlib is not installed.
-    """
+    """Check before the work that files can be written and are none that is read, or a model's test text."""
     from deepwire.evaluation.texts import test_files
     from deepwire.lab.report import require_matplotlib
 
@@ -100,11 +96,7 @@ def _check_outputs(
 def _write(
     findings: Findings, as_json: bool, html: Path | None, plots: Path | None, output: Path | None
 ) -> None:
-    """Write text or JSON, then the page, then the plots.
-
-    Raises:
-        ResourceError: Something cannot be written.
-    """
+    """Write text or JSON, then the page, then the plots."""
     from deepwire.lab.finding import to_json
     from deepwire.lab.report import as_text, save_html, save_plots
 

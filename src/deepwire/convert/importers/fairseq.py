@@ -97,6 +97,7 @@ class FairseqImporter(Importer):
 
     name = "fairseq"
     source_bos = False
+    files = ("dict.txt", "dict.{source}.txt", "dict.{target}.txt")
     tables = (
         ("encoder.embed_tokens.weight",),
         ("decoder.embed_tokens.weight",),
@@ -152,12 +153,6 @@ class FairseqImporter(Importer):
                 raise DataError(f"{display(path)}:{number}: {piece!r} occurs twice")
             pieces[piece] = None
         return list(pieces)
-
-    def vocabulary_files(self, folder: Path, source: str, target: str) -> tuple[Path, Path]:
-        """`dict.SOURCE.txt` and `dict.TARGET.txt`, or `dict.txt` for both."""
-        if (folder / "dict.txt").exists():
-            return folder / "dict.txt", folder / "dict.txt"
-        return folder / f"dict.{source}.txt", folder / f"dict.{target}.txt"
 
 
 def _group_weights(rest: str, model: TranslationModel, foreign: ForeignCheckpoint) -> Destinations | None:
@@ -374,7 +369,6 @@ class _Reader:
         return size
 
     def _refuse_unknown_kinds(self) -> None:
-        """Refuse other models, and arguments that change what is computed."""
         settings, path = self.foreign.settings, self.foreign.path
         names = ["encoder.embed_tokens.weight", *(f"{side}.layers.0.fc1.weight" for side in SIDES)]
         if missing := [name for name in names if not self._has(name)]:

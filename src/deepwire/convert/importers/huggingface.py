@@ -286,7 +286,6 @@ def _sizes(file: Path, tensors: Mapping[str, Tensor]) -> dict[str, int]:
 
 
 def _search(generation: Mapping[str, object], unk: int) -> dict[str, PlainValue]:
-    """How the folder would search."""
 
     def number(name: str, usual: int) -> int:
         value = generation.get(name)

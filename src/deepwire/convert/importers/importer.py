@@ -85,12 +85,14 @@ class Importer(ABC):
     Attributes:
         name: The program on the command line.
         source_bos: Whether its sources begin with BOS.
+        files: Names of its vocabularies: the one of both languages, those of the source and of the target.
         tables: Names under which it may keep the source embedding, the target embedding and the output
             projection; of each, the first that is there.
     """
 
     name: ClassVar[str]
     source_bos: ClassVar[bool]
+    files: ClassVar[tuple[str, str, str]]
     tables: ClassVar[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]
 
     def read(self, path: Path) -> ForeignCheckpoint:
@@ -137,7 +139,8 @@ class Importer(ABC):
 
     def vocabulary_files(self, folder: Path, source: str, target: str) -> tuple[Path, Path]:
         """The vocabulary files of both languages in a folder, one file twice where they share it."""
-        raise NotImplementedError
+        shared, *sides = (folder / name.format(source=source, target=target) for name in self.files)
+        return (shared, shared) if shared.exists() else (sides[0], sides[1])
 
     def shortlist(self, foreign: ForeignCheckpoint) -> ShortlistTable | None:
         """The shortlist that belongs to the checkpoint, in our ids; None without.

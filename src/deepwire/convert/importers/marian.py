@@ -254,7 +254,6 @@ class _Pieces:
         return torch.cat((table, torch.zeros_like(table[:1])))[self.order]
 
     def vocabulary(self) -> Vocabulary:
-        """The vocabulary with our numbers."""
         if self.kind in ("bpe", "unigram"):
             made = BpeVocabulary if self.kind == "bpe" else UnigramVocabulary
             return made(_reordered(self.model, self.order))
@@ -265,7 +264,6 @@ class _Pieces:
 
 
 def _require_known(path: Path, options: Mapping[str, Any]) -> None:
-    """Refuse options that cannot be expressed here."""
     known = dict(_KNOWN)
     if options.get("transformer-decoder-autoreg") == "rnn":
         known["dec-cell"] = ("ssru",)
@@ -281,7 +279,6 @@ def _configuration(path: Path) -> tuple[Path, Mapping[str, Any]]:
     folder = path if path.is_dir() else path.parent
 
     def found(*patterns: str) -> list[str]:
-        """Files of the first pattern that has any."""
         return next(filter(None, (sorted(each.name for each in folder.glob(one)) for one in patterns)), [])
 
     files = found("decoder.yml", "config*.yml") if path.is_dir() else [path.name]

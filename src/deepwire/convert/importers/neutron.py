@@ -67,6 +67,7 @@ class NeutronImporter(Importer):
 
     name = "neutron"
     source_bos = True
+    files = ("common.vcb", "src.vcb", "tgt.vcb")
     tables = (("enc.wemb.weight",), ("dec.wemb.weight",), ("dec.classifier.weight",))
 
     def architecture(self, foreign: ForeignCheckpoint) -> Architecture:
@@ -178,12 +179,6 @@ class NeutronImporter(Importer):
             # As Neutron does: what was there before keeps its number.
             pieces |= {piece: None for piece in parts[1:] if piece not in _SPECIAL and piece not in pieces}
         return list(pieces)
-
-    def vocabulary_files(self, folder: Path, source: str, target: str) -> tuple[Path, Path]:
-        """`src.vcb` and `tgt.vcb`, or `common.vcb` for both."""
-        if (folder / "common.vcb").exists():
-            return folder / "common.vcb", folder / "common.vcb"
-        return folder / "src.vcb", folder / "tgt.vcb"
 
 
 def _languages(foreign: ForeignCheckpoint) -> PlainValue:

@@ -108,7 +108,6 @@ class PretrainedEncoder:
         return values
 
     def _part(self, kind: str, layer: int) -> dict[str, Tensor]:
-        """The parameters of an attention or a feed-forward of a layer, and of its norm."""
         above, values = f"encoder.layer.{layer}", dict[str, Tensor]()
         attends = kind in ("mixers", "crosses")
         output = f"{above}.attention.output" if attends else f"{above}.output"

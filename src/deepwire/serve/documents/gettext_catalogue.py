@@ -135,7 +135,6 @@ def _charset(source: str, messages: Sequence[_Message]) -> re.Match[str] | None:
 
 
 def _read_string(text: str) -> ReplacedText:
-    """A string as a file of its own."""
     (items,) = items_of(text)
     return ReplacedText(text, [block_of(text, items, trimmed=False)])
 

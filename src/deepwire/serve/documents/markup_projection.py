@@ -291,13 +291,14 @@ class _Stretch(NamedTuple):
     end: int
 
 
-def is_projectable(matching: Matching) -> bool:
-    """Whether a sentence is of a size that its markup is projected in time."""
-    return len(matching.runs) * len(matching.tokens) <= MAX_STEPS
+def project(matching: Matching) -> list[Piece] | None:
+    """The translation in pieces: each element once, and each fixed run once, with its own text.
 
-
-def project(matching: Matching) -> list[Piece]:
-    """The translation in pieces: each element once, and each fixed run once, with its own text."""
+    None where the sentence is too large, or needs an alignment that there is not.
+    """
+    is_small = len(matching.runs) * len(matching.tokens) <= MAX_STEPS
+    if not is_small or not (matching.is_aligned or matching.is_literal):
+        return None
     root = _tree(matching)
     pieces = list(_Projection(matching).pieces(root, 0, len(matching.tokens)))
     return _with_spaces(pieces, matching.runs)

@@ -14,7 +14,6 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
@@ -165,17 +164,8 @@ def read_odt(content: bytes, options: Options) -> PackageDocument:  # noqa: ARG0
     return PackageDocument(content, _ODT_PARTS, "content", _read_odt)
 
 
-@dataclass
-class _Field:
-    """A field of Word that has begun.
-
-    Attributes:
-        around: The link that it is in, if any.
-        instruction: What it is, such as `PAGE`.
-    """
-
-    around: Node | None
-    instruction: str = ""
+_Field = tuple[Node | None, str]
+"""A field of Word that has begun: the link that it is in, if any, and what it is, such as `PAGE`."""
 
 
 def _read_word(xml: XmlFile) -> ReplacedText:
@@ -192,11 +182,12 @@ def _read_word(xml: XmlFile) -> ReplacedText:
         previous, look = look, None
         if name == "fldChar":
             if node.get("fldCharType") == "begin":
-                fields.append(_Field(_link_around(node)))
+                fields.append((_link_around(node), ""))
             elif node.get("fldCharType") == "end":
                 del fields[-1:]
         elif name == "instrText" and fields:
-            fields[-1].instruction += xml.text(node)
+            link, instruction = fields.pop()
+            fields.append((link, instruction + xml.text(node)))
         if name not in ("t", *_BREAKS) or node.parent is None or node.parent.name != "r":
             continue
         paragraph = next((ancestor for ancestor in node.ancestors() if ancestor.name == "p"), None)
@@ -240,8 +231,8 @@ def _link_around(node: Node) -> Node | None:
 def _word_run(text: str, node: Node, field: _Field | None) -> Run:
     """A piece of text; formulas stay, and so do results of fields, but for links."""
     around = _link_around(node)
-    if field is not None and field.around is around:
-        instruction = field.instruction
+    if field is not None and field[0] is around:
+        instruction = field[1]
     elif around is None or around.name == "hyperlink":
         instruction = _HYPERLINK
     else:

@@ -11,7 +11,7 @@ from deepwire.data.text.placeholders import KINDS
 from deepwire.data.text.sentences import SentenceSplitter, TextSegments, fitting_gap, is_spaced
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.serve.documents.document import Marks, Piece, Run, Unit, common, in_order
-from deepwire.serve.documents.markup_projection import Matching, distribute, is_projectable, project
+from deepwire.serve.documents.markup_projection import Matching, distribute, project
 
 _ADDRESS = re.compile(KINDS["address"])
 _SHOWN = 40
@@ -174,13 +174,7 @@ class TranslationPlan:
 
 @dataclass(frozen=True)
 class _Finished:
-    """Puts units together.
-
-    Attributes:
-        spaced: Whether there are spaces between sentences.
-        translations: Of all texts.
-        alignments: Of each, where there is one.
-    """
+    """Puts units together; `spaced`: whether there are spaces between sentences."""
 
     spaced: bool
     translations: Sequence[str]
@@ -210,10 +204,9 @@ class _Finished:
             if part.text is None or len(part.runs) == 1:
                 pieces += part.pieces(in_order(part.runs, self._texts(part)))
                 continue
-            matching = self._matching(part)
-            if not is_projectable(matching) or not (matching.is_aligned or matching.is_literal):
+            if (projected := project(self._matching(part))) is None:
                 return None
-            pieces += part.pieces(project(matching))
+            pieces += part.pieces(projected)
         return _once([piece for piece in pieces if piece.text or piece.marks or piece.run is not None])
 
     def _texts(self, part: _Part) -> list[str]:

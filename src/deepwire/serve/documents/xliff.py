@@ -34,13 +34,7 @@ _TO_REVIEW = {"state": "needs-review-translation", "state-qualifier": "mt-sugges
 
 
 class _Segment:
-    """A segment that gets a translation.
-
-    Args:
-        xml: The file.
-        node: The segment.
-        source: Its source, perhaps in parts.
-    """
+    """A segment that gets a translation; its source may be in parts."""
 
     def __init__(self, xml: XmlFile, node: Node, source: Node) -> None:
         self._xml, self.node, self._source = xml, node, source
