@@ -114,9 +114,7 @@ def evaluate(
     words = opt.chosen_shortlist(shortlist, shortlist_from, seen)
     of_models = [*settings, *opt.specified(direction=None if test_set else direction, shortlist=words)]
     if of_models and not models:
-        raise UsageError(
-            f"{of_models[0]} is for models, and there is no --model", "leave it out, or add --model"
-        )
+        raise UsageError(f"{of_models[0]} is for models, and there is no --model", "add --model")
     into = language or (target_language(models[0], direction) if models else "")
     if test_set is not None:
         opt.require_one({"--test-set": test_set, "--reference": reference, "--source": source})
@@ -135,9 +133,8 @@ def evaluate(
     evaluation = EvaluationSettings(metrics, into, search)
     systems: list[tuple[str, ReadSystem]] = [(text.name, text) for text in map(read_text, map(Path, files))]
     systems += [(name, name) for name in models]
-    answers = [read_text(path) for path in reference or ()]
     read = None if source is None else read_text(source)
-    texts, references, text = texts_of(systems, answers, read, evaluation, warn)
+    texts, references, text = texts_of(systems, [*map(read_text, reference or ())], read, evaluation, warn)
     try:
         if output is not None:
             write_lines(output, texts[-1].lines)

@@ -9,7 +9,7 @@ import typer
 import deepwire
 from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import CountedLines, warn, write_answers
-from deepwire.cli.settings import with_settings
+from deepwire.cli.settings import SAMPLING, with_settings
 from deepwire.io.json_lines import json_line
 from deepwire.io.output import check_output
 from deepwire.ops.process import quick_start
@@ -24,14 +24,7 @@ MaxLength = Annotated[
 Beam = Annotated[int | None, typer.Option(min=1, help="Hypotheses per prompt. Default: 1, greedy search.")]
 
 
-@with_settings(
-    "no_repeat_ngram",
-    sample="sampling",
-    top_k="sampling.top_k",
-    top_p="sampling.top_p",
-    temperature="sampling.temperature",
-    seed="sampling.seed",
-)
+@with_settings("no_repeat_ngram", **SAMPLING)
 def generate(
     models: opt.Models,
     input_: opt.Input = opt.STDIO,

@@ -17,6 +17,10 @@ from deepwire.errors import UsageError
 
 _Set = Annotated[list[str] | None, typer.Option("--set", hidden=True)]  # KEY=VALUE, as it was written once
 
+SAMPLING = {"sample": "sampling"} | {
+    name: f"sampling.{name}" for name in ("top_k", "top_p", "temperature", "seed")
+}
+"""Options of random translations and texts."""
 _SETTING = re.compile(r"[a-z]\w*(\.\w+)*=.*", re.DOTALL)  # a model named a=b is written ./a=b
 
 

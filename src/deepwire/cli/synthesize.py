@@ -16,7 +16,7 @@ import deepwire
 from deepwire import __version__
 from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import warn
-from deepwire.cli.settings import with_settings
+from deepwire.cli.settings import SAMPLING, with_settings
 from deepwire.config.counts import counted
 from deepwire.data.languages import closest_label, known_directions, named_direction
 from deepwire.errors import DataError, UsageError
@@ -69,15 +69,7 @@ def distill(
     _synthesize("deepwire distill", where, "", settings, device, precision, quiet=quiet)
 
 
-@with_settings(
-    "beam",
-    "length_penalty",
-    sample="sampling",
-    top_k="sampling.top_k",
-    top_p="sampling.top_p",
-    temperature="sampling.temperature",
-    seed="sampling.seed",
-)
+@with_settings("beam", "length_penalty", **SAMPLING)
 def back_translate(
     models: opt.Models,
     input_: MonolingualText,

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -237,8 +236,7 @@ def decoding_graphs(model: TranslationModel) -> tuple[Graph, ...]:
 
     Which axes may change is seen by running a short translation in two sizes.
     """
-    example = _Translation if isinstance(model, EncoderDecoder) else _Continuation
-    small, large = example(model, _SMALL), example(model, _LARGE)
+    small, large = _Example(model, _SMALL), _Example(model, _LARGE)
 
     def leaves(tensors: str) -> tuple[Leaf, ...]:
         of_small, of_large = small.tensors[tensors], large.tensors[tensors]
@@ -256,7 +254,7 @@ def decoding_graphs(model: TranslationModel) -> tuple[Graph, ...]:
         named = tuple(leaf for each in inputs for leaf in leaves(each))
         return Graph(name, module, tuple(arguments), named, leaves(outputs))
 
-    return tuple(graph(name, *flow) for name, flow in example.flows.items())
+    return tuple(graph(name, *flow) for name, flow in small.flows.items())
 
 
 class _Example:
@@ -266,8 +264,6 @@ class _Example:
         flows: What each graph reads and what it gives, by the names of `tensors`.
     """
 
-    flows: ClassVar[Mapping[str, tuple[Sequence[str], str]]]
-
     def __init__(self, model: TranslationModel, sizes: Mapping[str, int]) -> None:
         self.modules: dict[str, nn.Module] = {}
         self.tensors: dict[str, Mapping[str, Tensor]] = {}
@@ -275,17 +271,19 @@ class _Example:
         sentences = sizes[SENTENCES]
         self.languages = torch.zeros(sentences, dtype=torch.int64) if model.languages else None
         self.tensors["languages"] = {} if self.languages is None else {"languages": self.languages}
+        self.flows: dict[str, tuple[Sequence[str], str]] = {}
         with torch.no_grad():
-            self._run()
-
-    def _run(self) -> None:
-        raise NotImplementedError
+            if isinstance(model, EncoderDecoder):
+                self._translate(model)
+            else:
+                self._continue()
 
     def _words(self, size: str) -> Tensor:
         return torch.full((self.sizes[SENTENCES], self.sizes[size]), self.word)
 
     def _step(self, example: DecoderState, memory: Tensors, states: Tensors, positions: int) -> None:
         """Steps from the states `[N, 1, ...]` of a decoder on, until so many positions have been read."""
+        self.flows["step"] = ("tokens", "memory", "states", "languages"), "following"
         self.modules["step"] = step = _Step(self.model, example)
         states = tuple(leaf.expand(-1, self.sizes[HYPOTHESES], *leaf.shape[2:]) for leaf in states)
         tokens = self._words(HYPOTHESES)
@@ -302,21 +300,14 @@ class _Example:
             "following": {"log_probs": log_probs, **new},
         }
 
-
-class _Translation(_Example):
-    flows: ClassVar = {
-        "encoder": (("source", "languages"), "encoded"),
-        "start": (("encoded", "languages"), "started"),
-        "step": (("tokens", "memory", "states", "languages"), "following"),
-    }
-
-    def _run(self) -> None:
-        assert isinstance(self.model, EncoderDecoder)
+    def _translate(self, model: EncoderDecoder) -> None:
+        self.flows["encoder"] = ("source", "languages"), "encoded"
+        self.flows["start"] = ("encoded", "languages"), "started"
         source = self._words(SOURCE)
-        encoder = _Encoder(self.model)
+        encoder = _Encoder(model)
         encoded = encoder(source, self.languages)
         results, carried = encoder.counts
-        start = _Start(self.model, results)
+        start = _Start(model, results)
         started = start(encoded, self.languages)
         self.modules |= {"encoder": encoder, "start": start}
         of_encoder = [*(f"encoded_{number}" for number in range(results)), "padding"]
@@ -329,14 +320,8 @@ class _Translation(_Example):
         }
         self._step(start.example, started[: len(of_memory)], started[len(of_memory) :], 0)
 
-
-class _Continuation(_Example):
-    flows: ClassVar = {
-        "prompt": (("source", "prompt", "languages"), "started"),
-        "step": (("tokens", "memory", "states", "languages"), "following"),
-    }
-
-    def _run(self) -> None:
+    def _continue(self) -> None:
+        self.flows["prompt"] = ("source", "prompt", "languages"), "started"
         prompt = _Prompt(self.model)
         self.modules["prompt"] = prompt
         source = None if isinstance(self.model, LanguageModel) else self._words(SOURCE)

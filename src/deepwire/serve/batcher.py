@@ -87,17 +87,13 @@ class Job:
         self.costs = [max(_MIN_COST, length) for length in lengths]
         self.answer: Future[list[Translation]] = Future()
         self.answer.set_running_or_notify_cancel()  # only `Batcher` ends it
-        self._translations: list[Translation | None] = [None] * len(requests)
-        self._left = len(requests)
+        self._translations: dict[int, Translation] = {}
 
     def set_translation(self, index: int, translation: Translation) -> None:
         """One of the texts is translated."""
         self._translations[index] = translation
-        self._left -= 1
-        if self._left == 0 and not self.answer.done():
-            self.answer.set_result(
-                [translation for translation in self._translations if translation is not None]
-            )
+        if len(self._translations) == len(self.requests) and not self.answer.done():
+            self.answer.set_result([self._translations[place] for place in range(len(self.requests))])
 
     def failed(self, error: Exception) -> None:
         """One of the texts cannot be translated, and so the request has failed."""

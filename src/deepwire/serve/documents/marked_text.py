@@ -226,19 +226,17 @@ def _nested(source: str, items: Sequence[Item], *, trimmed: bool) -> Block | Non
 
 def _trimmed(source: str, stretches: Sequence[Stretch]) -> list[Stretch]:
     """Without what has no text, and without spaces, at both ends; where they are in an element, with them."""
-    trimmed = list(stretches)
-    while trimmed and not trimmed[0].run.marks and not trimmed[0].run.text.strip():
-        del trimmed[0]
-    while trimmed and not trimmed[-1].run.marks and not trimmed[-1].run.text.strip():
-        trimmed.pop()
-    if trimmed and not (trimmed[0].run.fixed or trimmed[0].run.marks):
-        begin, end, run = trimmed[0]
-        begin += len(source[begin:end]) - len(source[begin:end].lstrip(_SPACE))
-        trimmed[0] = Stretch(begin, end, run._replace(text=run.text.lstrip(_SPACE)))
-    if trimmed and not (trimmed[-1].run.fixed or trimmed[-1].run.marks):
-        begin, end, run = trimmed[-1]
-        end = begin + len(source[begin:end].rstrip(_SPACE))
-        trimmed[-1] = Stretch(begin, end, run._replace(text=run.text.rstrip(_SPACE)))
+    filled = [place for place, (_, _, run) in enumerate(stretches) if run.marks or run.text.strip()]
+    trimmed = list(stretches[filled[0] : filled[-1] + 1]) if filled else []
+    for place in (0, -1):
+        if trimmed and not (trimmed[place].run.fixed or trimmed[place].run.marks):
+            begin, end, run = trimmed[place]
+            raw = source[begin:end]
+            if place:
+                end, text = begin + len(raw.rstrip(_SPACE)), run.text.rstrip(_SPACE)
+            else:
+                begin, text = end - len(raw.lstrip(_SPACE)), run.text.lstrip(_SPACE)
+            trimmed[place] = Stretch(begin, end, run._replace(text=text))
     return trimmed
 
 

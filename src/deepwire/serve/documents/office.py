@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from itertools import groupby
 from typing import NamedTuple
 
@@ -245,21 +246,13 @@ class _Looks:
     """The formatting of runs of a file."""
 
     def __init__(self, xml: XmlFile) -> None:
-        self._xml = xml
-        self._known: dict[Node, str] = {}
+        self._xml, self.of = xml, cache(self._of)
 
-    def of(self, run: Node) -> str:
+    def _of(self, run: Node) -> str:
         """The formatting of a run, without what nobody sees."""
-        if run not in self._known:
-            marks = [
-                mark
-                for properties in run.elements
-                if properties.name == "rPr"
-                for mark in properties.elements
-                if mark.name not in ("lang", "noProof")
-            ]
-            self._known[run] = "".join(map(self._xml.raw, marks))
-        return self._known[run]
+        properties = (child for child in run.elements if child.name == "rPr")
+        marks = (mark for each in properties for mark in each.elements)
+        return "".join(self._xml.raw(mark) for mark in marks if mark.name not in ("lang", "noProof"))
 
     def around(self, run: Node) -> tuple[str, str]:
         """The markup before and behind text that looks as a run."""
