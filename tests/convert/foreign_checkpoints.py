@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,11 @@ def imported(
     importer: Importer, foreign: ForeignCheckpoint, vocabularies: Vocabularies, **changes: Any
 ) -> TranslationModel:
     """The model that a checkpoint tells, with changes."""
-    told: Any = importer.architecture(foreign).nested()["model"]
+    told: Any = {}
+    for key, setting in importer.architecture(foreign).settings.items():
+        section, *above, last = key.split(".")
+        if section == "model":
+            reduce(lambda below, name: below.setdefault(name, {}), above, told)[last] = setting
     tree = {"heads": 4, "dropout": 0.0, **told}
     for key, value in changes.items():
         tree[key] = {**tree[key], **value} if isinstance(value, Mapping) else value

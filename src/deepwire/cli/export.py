@@ -11,7 +11,7 @@ import typer
 from deepwire import __version__
 from deepwire.cli.line_by_line import tell
 from deepwire.cli.options import Quiet
-from deepwire.errors import DeepwireError, ModelError, UsageError
+from deepwire.errors import DeepwireError, UsageError
 from deepwire.io.atomic import free_name, new_folder, require_absent, write_json
 
 if TYPE_CHECKING:
@@ -94,12 +94,11 @@ def export(
         raise UsageError(
             "no text to compare translations on", "add --text FILE with source text, or --unchecked alone"
         )
-    folder = find_model(model)
-    _require_format(model, folder, export_format, reference)
     sources, references = _read(text, reference, lines or LINES)
-    loaded = load_model(folder)
-    _require_lines(model, loaded)
+    loaded = load_model(find_model(model))
     export_format.require(loaded)
+    if references is not None and loaded.metadata.get("text") is not None:
+        raise UsageError("--reference: a language model translates nothing", "leave it out")
     if not unchecked:
         _require_language(loaded, into)
     exact = kind == export_format.quantizations[0]
@@ -157,30 +156,6 @@ def _quantization(export_format: ExportFormat, name: str | None, int8: bool) -> 
             f"use {', '.join(export_format.quantizations)}",
         )
     return kind
-
-
-def _require_format(model: str, folder: Path, export_format: ExportFormat, reference: Path | None) -> None:
-    """Check, before the weights are read, that the format has language models if this is one."""
-    from deepwire.checkpoint.store import read_metadata
-
-    if read_metadata(folder).get("text") is None:
-        return
-    if not export_format.has_language_models:
-        raise ModelError(
-            f"{model}: is a language model, and {export_format.name} has none", "use --format onnx"
-        )
-    if reference is not None:
-        raise UsageError("--reference: a language model translates nothing", "leave it out")
-
-
-def _require_lines(name: str, model: LoadedModel) -> None:
-    from deepwire.decoding.model_loading import context_of
-
-    if context_of(model).used:
-        raise ModelError(
-            f"{name}: was trained with data.context, and exported models translate line by line",
-            "export a model that was trained without",
-        )
 
 
 def _require_language(model: LoadedModel, name: str) -> None:

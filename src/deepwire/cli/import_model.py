@@ -176,15 +176,12 @@ def _from_checkpoint(
     for key in architecture.needed:
         if key not in written:
             raise UsageError(f"{foreign.path}: does not tell {key}", f"add {key}=N, or --run RUNFILE")
-    tree = architecture.nested()
-    data = tree.setdefault("data", {})
-    if isinstance(data, dict):
-        data["train"] = foreign.path.name  # a run file names its training text; nothing reads it here
-        if names:
-            for key in ("source", "target"):
-                data.pop(key, None)
-            data |= {"directions": [{"between": list(names)}], "tag": "none"}
-    config = load_run_file(tree, overrides).config
+    settings = architecture.settings
+    settings["data.train"] = foreign.path.name  # a run file names its training text; nothing reads it here
+    if names:
+        settings |= {"data.directions": [{"between": list(names)}], "data.tag": "none"}
+    told = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+    config = load_run_file({}, [*told, *overrides]).config
     notes = [
         f"{key}={json.dumps(value).replace(chr(34), '')}"
         for key, value in architecture.assumed.items()

@@ -22,6 +22,7 @@ from deepwire.convert.plain import NEVER
 from deepwire.convert.translate import SETTINGS, SubwordTranslator
 from deepwire.data.vocabulary import BOS, Vocabularies, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.model_loading import context_of
 from deepwire.errors import ModelError, UsageError
 
 
@@ -72,7 +73,7 @@ class ExportFormat(ABC):
     never: tuple[int, ...] = ()
 
     def require(self, model: LoadedModel) -> None:
-        """Check that the libraries are installed and, where it has not all models, that it has this one.
+        """Check that the libraries are installed, and that the format has such models.
 
         Raises:
             ModelError: The format has no such model; names what it lacks.
@@ -82,6 +83,15 @@ class ExportFormat(ABC):
             raise UsageError(
                 f"--format {self.name} needs {', '.join(missing)}, which is not installed",
                 f"pip install 'deepwire[{self.extra}]'",
+            )
+        if model.metadata.get("text") is not None and not self.has_language_models:
+            raise ModelError(
+                f"{model.folder}: is a language model, and {self.name} has none", "use --format onnx"
+            )
+        if context_of(model).used:
+            raise ModelError(
+                f"{model.folder}: was trained with data.context, and exported models translate line by line",
+                "export a model that was trained without",
             )
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:

@@ -94,6 +94,7 @@ class Marian(ExportFormat):
 
     def require(self, model: LoadedModel) -> None:
         """Refuse several languages, sources with BOS, and settings that Marian does not compute."""
+        super().require(model)
         require_letters(model, "Marian")
         if (setting := not_in_marian(model.model.config)) is not None:
             raise ModelError(f"Marian does not compute model.{setting}", IN_MARIAN)

@@ -53,18 +53,10 @@ class Architecture:
     assumed: Mapping[str, PlainValue] = field(default_factory=dict)
     needed: Sequence[str] = ()
 
-    def nested(self) -> dict[str, PlainValue]:
-        """All settings as sections within sections."""
-        tree: dict[str, PlainValue] = {}
-        for key, value in (*self.assumed.items(), *self.known.items()):
-            *sections, last = key.split(".")
-            below = tree
-            for section in sections:
-                inner = below.setdefault(section, {})
-                assert isinstance(inner, dict)  # keys of one program never name a value and a section alike
-                below = inner
-            below[last] = value
-        return tree
+    @property
+    def settings(self) -> dict[str, PlainValue]:
+        """All of those that have a value."""
+        return {**self.assumed, **self.known}
 
 
 class Destination(NamedTuple):
