@@ -249,7 +249,7 @@ def _verb(arguments: Sequence[str]) -> str:
 def _report(error: Exception, debug: bool, arguments: Sequence[str]) -> int:
     """Print what went wrong and what to do about it; return the exit code."""
     lines, hint, code = _describe_error(error, arguments)
-    if code == 1 and not debug and not isinstance(error, DeepwireError | typer.TyperException | typer.Abort):
+    if code == 1 and not debug and not isinstance(error, DeepwireError | typer.TyperException):
         hint = "run the same command with --debug to see the traceback"
     with suppress(OSError):  # where nobody can be told, because the terminal is gone, the code says it
         for line in lines:
@@ -265,8 +265,6 @@ def _describe_error(error: Exception, arguments: Sequence[str]) -> tuple[list[st
         return error.message.splitlines() or [type(error).__name__], error.hint, error.exit_code
     if isinstance(error, typer.TyperException):
         return _describe_usage_error(error, _verb(arguments))
-    if isinstance(error, typer.Abort):
-        return ["the input ended too early"], "", 1
     of_torch = isinstance(error, RuntimeError) and (
         type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)  # on a CPU
     )
