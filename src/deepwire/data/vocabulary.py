@@ -8,23 +8,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import assert_never
 
-from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Learner, Vocabulary
+from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
 from deepwire.data.subwords.sentencepiece import (
     BpeVocabulary,
     PieceTableVocabulary,
-    SentencePieceLearner,
     UnigramVocabulary,
+    learn_sentencepiece,
     train_model,
 )
-from deepwire.data.subwords.subword_nmt import SubwordNmtLearner, SubwordNmtVocabulary
-from deepwire.data.subwords.words import WordLearner, WordVocabulary
+from deepwire.data.subwords.subword_nmt import SubwordNmtVocabulary, learn_pieces
+from deepwire.data.subwords.words import WordVocabulary, learn_words
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary_config import (
     BpeConfig,
     ExistingConfig,
-    LearnedConfig,
     SubwordNmtConfig,
     UnigramConfig,
     VocabularyConfig,
@@ -48,18 +46,6 @@ _LOADERS: dict[str, tuple[tuple[str, ...], _Loader]] = {
     "piece_table": (("model", "pieces.json"), PieceTableVocabulary.from_files),
 }
 """The endings of the files of each type of vocabulary, and how it is made of their contents and a name."""
-
-
-def _learner(config: LearnedConfig) -> Learner:
-    match config:
-        case BpeConfig() | UnigramConfig():
-            return SentencePieceLearner(config)
-        case SubwordNmtConfig():
-            return SubwordNmtLearner(config)
-        case WordsConfig():
-            return WordLearner(config)
-        case _:
-            assert_never(config)
 
 
 def existing(config: ExistingConfig) -> tuple[Path, str]:
@@ -119,14 +105,18 @@ class Vocabularies:
             DataError: the text does not support what was asked for, or a file of codes is missing or damaged.
             ModelError: a vocabulary that should be there already is damaged.
         """
-        if isinstance(config, ExistingConfig):
-            for _ in blocks:  # who gives them wants them taken
-                pass
-            return cls.load(existing(config)[0])
-        learning = _learner(config)
-        for pairs in blocks:
-            learning.add(pairs)
-        return cls(*learning.finish(), joint=config.joint, type=config.type)
+        match config:
+            case ExistingConfig():
+                for _ in blocks:  # who gives them wants them taken
+                    pass
+                return cls.load(existing(config)[0])
+            case BpeConfig() | UnigramConfig():
+                source, target = learn_sentencepiece(config, blocks)
+            case SubwordNmtConfig():
+                source, target = learn_pieces(config, blocks)
+            case WordsConfig():
+                source, target = learn_words(config, blocks)
+        return cls(source, target, joint=config.joint, type=config.type)
 
     @classmethod
     def learn_of_targets(cls, config: VocabularyConfig, blocks: Iterable[Sequence[Pair]]) -> Vocabularies:

@@ -129,11 +129,8 @@ class ExistingConfig(Section):
     )
 
 
-LearnedConfig = BpeConfig | UnigramConfig | SubwordNmtConfig | WordsConfig
-"""Vocabularies that are made for the training text."""
-
 VocabularyConfig = Annotated[
-    LearnedConfig | ExistingConfig,
+    BpeConfig | UnigramConfig | SubwordNmtConfig | WordsConfig | ExistingConfig,
     Field(discriminator="type"),
     by_name_or("bpe"),
 ]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import chain, takewhile
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.text.pairs import Pair, Texts
+from deepwire.data.text.pairs import Texts
 from deepwire.errors import UsageError
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
@@ -104,19 +104,6 @@ class Vocabulary(ABC):
     @abstractmethod
     def files(self, name: str) -> dict[str, bytes]:
         """The contents of the files to store, by name; each name begins with `name.`."""
-
-
-class Learner(Protocol):
-    """Learns the vocabularies of both sides from one pass over the training text, in constant memory."""
-
-    def add(self, pairs: Sequence[Pair]) -> None:
-        """Learn from the next pairs."""
-
-    def finish(self) -> tuple[Vocabulary, Vocabulary]:
-        """Source and target vocabulary; the same object twice when they are one.
-
-        A DataError where the text is too small for the vocabulary asked for.
-        """
 
 
 def _without_special(ids: Iterable[int]) -> list[int]:

@@ -273,29 +273,22 @@ _NO_RULE_FILE = b"\x1a\x02\x32\x00"
 """Behind a model, where it empties `normalizer_spec.normalization_rule_tsv`: the name of a temporary file."""
 
 
-class SentencePieceLearner:
-    """Learns from a random sample of the training pairs, chosen while they pass by."""
+def learn_sentencepiece(
+    config: BpeConfig | UnigramConfig, blocks: Iterable[Sequence[Pair]]
+) -> tuple[Vocabulary, Vocabulary]:
+    """Trains one model for both sides, or one for each, on a random sample of pairs that pass by.
 
-    def __init__(self, config: BpeConfig | UnigramConfig) -> None:
-        self._config = config
-        self._sample = Reservoir(config.max_training_sentences, _SAMPLE_SEED)
-
-    def add(self, pairs: Sequence[Pair]) -> None:
-        """Show the next pairs."""
-        self._sample.extend(pairs)
-
-    def finish(self) -> tuple[Vocabulary, Vocabulary]:
-        """Trains one model for both sides, or one for each; errors as of `train_model`."""
-        pairs = [(pair.source, pair.target) for pair in self._sample.pairs]
-        train = partial(train_model, self._config)
-        if self._config.joint:
-            only_target = not any(source for source, _ in pairs)  # text of a language model
-            both = train(chain.from_iterable(pairs), "the text" if only_target else "the text of both sides")
-            return both, both
-        return (
-            train((source for source, _ in pairs), "the source text"),
-            train((target for _, target in pairs), "the target text"),
-        )
+    Errors as of `train_model`.
+    """
+    sample = Reservoir(config.max_training_sentences, _SAMPLE_SEED)
+    for block in blocks:
+        sample.extend(block)
+    sources, targets = [pair.source for pair in sample.pairs], [pair.target for pair in sample.pairs]
+    if config.joint:
+        of_text = "the text of both sides" if any(sources) else "the text"  # that of a language model
+        both = train_model(config, chain.from_iterable(zip(sources, targets, strict=True)), of_text)
+        return both, both
+    return train_model(config, sources, "the source text"), train_model(config, targets, "the target text")
 
 
 def train_model(config: BpeConfig | UnigramConfig, lines: Iterable[str], text_name: str) -> Vocabulary:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from deepwire.data.subwords.base import UNK, Vocabulary
 from deepwire.data.subwords.sampling import NEVER, DropoutMerges
-from deepwire.data.subwords.words import Dictionary, PieceCounter, as_json
+from deepwire.data.subwords.words import FIRST, Dictionary, PieceCounter, as_json
 from deepwire.data.text.files import display, read_lines
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary_config import SubwordNmtConfig
@@ -234,38 +235,33 @@ class SubwordNmtVocabulary(Vocabulary):
         return cls(segmenter, Dictionary.from_json(files[f"{name}.pieces.json"]))
 
 
-class SubwordNmtLearner:
-    """Applies the codes to the training text and counts the pieces."""
+def learn_pieces(
+    config: SubwordNmtConfig, blocks: Iterable[Sequence[Pair]]
+) -> tuple[SubwordNmtVocabulary, SubwordNmtVocabulary]:
+    """Applies the codes to the training text: the dictionaries of both sides, most frequent pieces first.
 
-    def __init__(self, config: SubwordNmtConfig) -> None:
-        self._config = config
-        source = Segmenter(Merges.read(config.codes))
-        target = source if config.target_codes is None else Segmenter(Merges.read(config.target_codes))
-        self._segmenters = source, target
-        self._words: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
-        counter = PieceCounter()
-        self._counters = counter, counter if config.joint else PieceCounter()
+    A DataError where a file of codes is missing or damaged, or no piece is frequent enough.
+    """
+    source = Segmenter(Merges.read(config.codes))
+    target = source if config.target_codes is None else Segmenter(Merges.read(config.target_codes))
+    counter = PieceCounter()
+    counters = counter, counter if config.joint else PieceCounter()
+    sides = list(zip((source, target), counters, (Counter[str](), Counter[str]()), strict=True))
 
-    def add(self, pairs: Sequence[Pair]) -> None:
-        """Show the next pairs."""
-        for pair in pairs:
-            for words, text in zip(self._words, (pair.source, pair.target), strict=True):
-                words.update(word for word in text.split(" ") if word)
-                if len(words) > _MAX_CACHED:
-                    self._count_pieces()
-
-    def finish(self) -> tuple[Vocabulary, Vocabulary]:
-        """The vocabularies, most frequent pieces first; a DataError where there are none."""
-        self._count_pieces()
-        least = self._config.min_count
-        dictionaries = [counter.dictionary(least) for counter in self._counters]
-        if min(map(len, dictionaries)) == len(Dictionary([])):
-            raise DataError(f"no piece occurs {least} times", "is there text, and min_count small?")
-        source, target = map(SubwordNmtVocabulary, self._segmenters, dictionaries)
-        return source, source if self._config.joint else target
-
-    def _count_pieces(self) -> None:
-        for words, segmenter, counter in zip(self._words, self._segmenters, self._counters, strict=True):
+    def count_pieces() -> None:
+        for segmenter, pieces, words in sides:
             for word, times in words.items():
-                counter.add(segmenter.cut(word), times)
+                pieces.add(segmenter.cut(word), times)
             words.clear()
+
+    for pair in chain.from_iterable(blocks):
+        for (_, _, words), text in zip(sides, (pair.source, pair.target), strict=True):
+            words.update(word for word in text.split(" ") if word)
+            if len(words) > _MAX_CACHED:
+                count_pieces()
+    count_pieces()
+    dictionaries = [each.dictionary(config.min_count) for each in counters]
+    if min(map(len, dictionaries)) == FIRST:
+        raise DataError(f"no piece occurs {config.min_count} times", "is there text, and min_count small?")
+    first, second = map(SubwordNmtVocabulary, (source, target), dictionaries)
+    return first, first if config.joint else second

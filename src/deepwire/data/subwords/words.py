@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from deepwire.data.subwords.base import SPECIAL_PIECES, UNK, Vocabulary
 from deepwire.data.text.pairs import Pair
@@ -119,30 +120,23 @@ class WordVocabulary(Vocabulary):
         return cls(Dictionary.from_json(files[f"{name}.pieces.json"]), settings["joiner"])
 
 
-class WordLearner:
-    """Counts the words of the training text."""
+def learn_words(
+    config: WordsConfig, blocks: Iterable[Sequence[Pair]]
+) -> tuple[WordVocabulary, WordVocabulary]:
+    """Dictionaries of both sides, most frequent words first; a DataError where none is frequent enough."""
+    source = PieceCounter()
+    target = source if config.joint else PieceCounter()
+    for pair in chain.from_iterable(blocks):
+        source.add(word for word in pair.source.split(" ") if word)
+        target.add(word for word in pair.target.split(" ") if word)
 
-    def __init__(self, config: WordsConfig) -> None:
-        self._config = config
-        self._source = PieceCounter()
-        self._target = self._source if config.joint else PieceCounter()
-
-    def add(self, pairs: Sequence[Pair]) -> None:
-        """Show the next pairs."""
-        for pair in pairs:
-            self._source.add(word for word in pair.source.split(" ") if word)
-            self._target.add(word for word in pair.target.split(" ") if word)
-
-    def finish(self) -> tuple[Vocabulary, Vocabulary]:
-        """The dictionaries, most frequent words first; a DataError where no word is frequent enough."""
-        source = self._vocabulary(self._source, "source")
-        return source, source if self._config.joint else self._vocabulary(self._target, "target")
-
-    def _vocabulary(self, counter: PieceCounter, side: str) -> Vocabulary:
-        dictionary = counter.dictionary(self._config.min_count, self._config.max_size)
-        if len(dictionary) == len(Dictionary([])):
+    def vocabulary(counter: PieceCounter, side: str) -> WordVocabulary:
+        dictionary = counter.dictionary(config.min_count, config.max_size)
+        if len(dictionary) == FIRST:
             raise DataError(
-                f"no {side} word occurs {self._config.min_count} times",
-                "set data.vocabulary.min_count to less",
+                f"no {side} word occurs {config.min_count} times", "set data.vocabulary.min_count to less"
             )
-        return WordVocabulary(dictionary, self._config.joiner)
+        return WordVocabulary(dictionary, config.joiner)
+
+    first = vocabulary(source, "source")
+    return first, first if config.joint else vocabulary(target, "target")
