@@ -99,7 +99,9 @@ def _character_warnings(label: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 @dataclass
-class _Corpus:
+class CorpusCounts:
+    """Pairs of a corpus that were read, and those of them that were kept."""
+
     name: str
     pairs: int = 0
     kept: int = 0
@@ -131,7 +133,7 @@ class CheckReport:
         seed: int = 1,
         raw: bool = True,
     ) -> None:
-        self.corpora = {number: _Corpus(name) for number, name in corpora.items()}
+        self.corpora = {number: CorpusCounts(name) for number, name in corpora.items()}
         self.labels = labels
         self.notes = ReadNotes()
         self.dropped: dict[str, _Dropped] = {}
@@ -404,39 +406,27 @@ class Selection:
             if seen is not None:
                 known = ~seen.add(block.digests)
                 block = block.drop(known, REASON_IDS["duplicate"])
-            self._of(corpus).notes.add(block.notes)
+            self.of(corpus).notes.add(block.notes)
             dropped = block.reasons != 0
-            self.drop(corpus, block.numbers[dropped], block.reasons[dropped])
+            self.of(corpus).drop(corpus, block.numbers[dropped], block.reasons[dropped])
             yield block
             before, read = read, read + len(block.reasons)
             if progress is not None and before // _PAIRS_BETWEEN_REPORTS < read // _PAIRS_BETWEEN_REPORTS:
                 progress(read)
 
-    def keep(self, pairs: PairBlock) -> None:
-        """Counts pairs that were kept."""
-        self._of(pairs.corpus).keep(pairs)
-
-    def drop(self, corpus: int, numbers: NDArray[np.int64], reasons: NDArray[np.uint8]) -> None:
-        """Counts dropped lines of a corpus; `reasons` are indices of `filters.REASON_NAMES`."""
-        self._of(corpus).drop(corpus, numbers, reasons)
-
     def count_seen(self, corpus: int, digests: Digests, other: Selection) -> None:
         """Counts how many of the pairs that were kept here `other` kept too, in the same direction."""
         seen = other._seen.get(self.directions[corpus])
         if seen is not None:
-            self._of(corpus).also_in_training += int(seen.contains(digests).sum())
+            self.of(corpus).also_in_training += int(seen.contains(digests).sum())
 
     def reports(self) -> dict[str, CheckReport]:
         """The reports, by role or by role and direction (`train en-de`)."""
         return {self._names[direction]: report for direction, report in self._reports.items()}
 
-    def kept(self, corpus: int) -> int:
-        """How many pairs of a corpus were kept so far."""
-        return self._of(corpus).corpora[corpus].kept
-
-    def lines(self, corpus: int) -> int:
-        """How many pairs of a corpus were kept or dropped so far."""
-        return self._of(corpus).corpora[corpus].pairs
+    def counts(self) -> list[CorpusCounts]:
+        """How many pairs of each corpus were read and kept so far."""
+        return [self.of(number).corpora[number] for number in range(len(self.corpora))]
 
     def require_some(self) -> None:
         """Raises a DataError where no pair of a direction can be used."""
@@ -448,7 +438,8 @@ class Selection:
                     f"most were dropped because {report.main_reason()}; see data.filters",
                 )
 
-    def _of(self, corpus: int) -> CheckReport:
+    def of(self, corpus: int) -> CheckReport:
+        """The report that counts the pairs of a corpus."""
         return self._reports[self.directions[corpus]]
 
 
@@ -543,16 +534,16 @@ def check_corpora(
         progress = None if on_progress is None else partial(on_progress, role)
         alignments = WordAlignments(selection.corpora)
         for block in selection.read(progress):
-            selection.keep(block.pairs)
+            selection.of(block.pairs.corpus).keep(block.pairs)
             alignments.of(block.pairs)
             if role != "train":
                 selection.count_seen(block.pairs.corpus, block.digests, training)
-        alignments.finish([selection.lines(number) for number in range(len(selection.corpora))])
+        alignments.finish([corpus.pairs for corpus in selection.counts()])
         selection.require_some()
         reports |= selection.reports()
     if data.languages is None:
         return Checked(reports, [])
-    kept = [training.kept(number) for number in range(len(training.corpora))]
+    kept = [corpus.kept for corpus in training.counts()]
     weights = [corpus.weight for corpus in training.corpora]
     mix = shares(data.languages, kept, weights, training.directions, data.sampling_temperature)
     return Checked(reports, mix)

@@ -15,7 +15,6 @@ from deepwire.data.subwords.sentencepiece import (
     PieceTableVocabulary,
     UnigramVocabulary,
     learn_sentencepiece,
-    train_model,
 )
 from deepwire.data.subwords.subword_nmt import SubwordNmtVocabulary, learn_pieces
 from deepwire.data.subwords.words import WordVocabulary, learn_words
@@ -117,20 +116,6 @@ class Vocabularies:
             case WordsConfig():
                 source, target = learn_words(config, blocks)
         return cls(source, target, joint=config.joint, type=config.type)
-
-    @classmethod
-    def learn_of_targets(cls, config: VocabularyConfig, blocks: Iterable[Sequence[Pair]]) -> Vocabularies:
-        """`learn_from_blocks` for text of one side, the target; the vocabulary stands on both sides."""
-        if not isinstance(config, ExistingConfig):
-            config = config.model_copy(update={"joint": True})
-        learned = cls.learn_from_blocks(config, blocks)
-        return cls(learned.target, learned.target, joint=True, type=learned.type)
-
-    @classmethod
-    def learn_joint(cls, config: BpeConfig | UnigramConfig, lines: Iterable[str]) -> Vocabularies:
-        """Learns one SentencePiece vocabulary for both sides from lines of any language."""
-        both = train_model(config, lines, "the text of all languages")
-        return cls(both, both, joint=True, type=config.type)
 
     @property
     def sides(self) -> dict[str, Vocabulary]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream, validation_batches
-from deepwire.data.batches.token_store import StoreWriter, TokenStore
+from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
 from deepwire.data.data_config import TextConfig, Unit
-from deepwire.data.prepare.packing import BlockRows, Packing
+from deepwire.data.prepare.packing import Packing
 from deepwire.data.subwords.base import BOS, EOS, PAD, Segmentation
 from deepwire.data.text.pairs import Texts
 
@@ -41,17 +42,29 @@ def stream_of(lines: list[str], unit: Unit) -> list[int]:
     return stream
 
 
+class Blocks:
+    """Stands for a store: keeps what is added to the target side."""
+
+    def __init__(self) -> None:
+        self.added: list[tuple[TokenBlock, np.ndarray]] = []
+
+    def add(self, source: TokenBlock, target: TokenBlock, direction: int, lines: np.ndarray) -> None:
+        self.added.append((target, lines))
+
+
 def packed_blocks(lines: list[str], text: TextConfig, at_once: int) -> tuple[list[list[int]], str, list[int]]:
     """All blocks of lines that come so many at once, their texts joined, and the lines they begin in."""
-    packing, every = Packing(text), []
+    store = Blocks()
+    packing = Packing(cast("StoreWriter", store), text, [0])
     for first in range(0, len(lines), at_once):
         part = lines[first : first + at_once]
         segmentation = Segmentation.of([pieces_of(line) for line in part], 64)
         numbers = np.arange(first + 1, first + len(part) + 1)
-        every += packing.add(segmentation, Texts.of([line.encode() for line in part]), numbers)
-    every += packing.finish()
+        packing.add(0, segmentation, Texts.of([line.encode() for line in part]), numbers)
+    if any(lines):
+        packing.finish()
     blocks, joined, numbers_of = [], b"", []
-    for block, numbers in every:
+    for block, numbers in store.added:
         assert int(block.text_sizes.sum()) == len(block.text)
         blocks += [row.tolist() for row in np.split(block.tokens, np.cumsum(block.lengths)[:-1])]
         joined += block.text
@@ -91,7 +104,7 @@ def store(tmp_path: Path) -> TokenStore:
     """Two corpora in blocks of four tokens."""
     counts = [0, 0]
     with StoreWriter(tmp_path / "store", 30, 30, lines=True, packed=True) as writer:
-        rows = BlockRows(writer, TextConfig(block=4), counts)
+        rows = Packing(writer, TextConfig(block=4), counts)
         for corpus, lines in enumerate((["abc", "de", "f"], ["ghijk", "l"])):
             segmentation = Segmentation.of([pieces_of(line) for line in lines], 30)
             texts = Texts.of([line.encode() for line in lines])

@@ -7,25 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import TypedDict
 
 from deepwire.data.batches.epoch_order import Permutation, mix, tempered
 from deepwire.data.batches.token_store import StoreWriter, TokenBlock
 from deepwire.data.data_config import DataConfig
 from deepwire.data.filters import REASON_IDS, Digests, FilteredBlock
 from deepwire.data.parallel_map import ordered_map
-from deepwire.data.prepare.packing import BlockRows
+from deepwire.data.prepare.packing import Packing
 from deepwire.data.selection import Selection, WordAlignments
 from deepwire.data.subwords.base import Segmentation
+from deepwire.data.subwords.sentencepiece import train_model
 from deepwire.data.text.corpus import directed
 from deepwire.data.text.pairs import PairBlock, Texts
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
+from deepwire.data.vocabulary_config import BpeConfig, ExistingConfig, UnigramConfig
 
 CHUNK_PAIRS = 4096
 """A chunk ends with the block in which it gets as many."""
@@ -108,25 +109,18 @@ def read_chunk(path: Path, chunk: Chunk) -> PairBlock:
     return PairBlock(chunk.corpus, np.frombuffer(data, "<i8", count), *sides)
 
 
-class DocumentOrder:
-    """Finds the sentence in front of each of a store; takes 8 bytes for each, and 33 in the end."""
+def previous_of(places: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """The number, for each sentence of a store, of the one on the line in front of it; -1: none.
 
-    def __init__(self) -> None:
-        self._places: list[NDArray[np.int64]] = []
-
-    def add(self, pairs: PairBlock) -> None:
-        """The next sentences of the store."""
-        self._places.append((pairs.corpus << _LINE_BITS) + pairs.numbers)
-
-    def previous(self) -> NDArray[np.int64]:
-        """The place of the sentence on the line in front of each, in its corpus; -1: none."""
-        places = np.concatenate([np.zeros(0, np.int64), *self._places])
-        self._places.clear()
-        order = np.argsort(places)
-        places.sort()
-        previous = np.full(len(order), -1, np.int64)
-        previous[order[1:]] = np.where(np.diff(places) == 1, order[:-1], -1)
-        return previous
+    Takes 33 bytes for each. `places` say where they stand in their corpora; the list is emptied.
+    """
+    every = np.concatenate([np.zeros(0, np.int64), *places])
+    places.clear()
+    order = np.argsort(every)
+    every.sort()
+    previous = np.full(len(order), -1, np.int64)
+    previous[order[1:]] = np.where(np.diff(every) == 1, order[:-1], -1)
+    return previous
 
 
 class Segmented(NamedTuple):
@@ -143,10 +137,6 @@ class Segmented(NamedTuple):
     source: Segmentation
     target: Segmentation
     too_long: NDArray[np.int64]
-
-    def blocks(self) -> tuple[TokenBlock, TokenBlock]:
-        """The kept pairs as the store takes them."""
-        return TokenBlock(*self.source, *self.pairs.source), TokenBlock(*self.target, *self.pairs.target)
 
 
 class _Segmenter:
@@ -223,14 +213,6 @@ Progress = Callable[[str, int, int | None], None]
 VOCABULARY, TRAIN, VALID = "vocabulary", "train", "valid"
 
 
-class CorpusPlace(TypedDict):
-    """Which pairs of the store are those of a corpus."""
-
-    name: str
-    start: int
-    stop: int
-
-
 class Builder:
     """Makes one prepared corpus in a folder.
 
@@ -246,8 +228,8 @@ class Builder:
         self._training = Selection("train", directed(data, "train"), data, seed=seed)
         self._valid = Selection("valid", directed(data, "valid"), data, seed=seed)
 
-    def build(self) -> tuple[list[CorpusPlace], dict[str, object]]:
-        """Writes vocabularies and stores; returns the corpora and the reports.
+    def build(self) -> tuple[list[dict[str, object]], dict[str, object]]:
+        """Writes vocabularies and stores; returns which pairs are those of a corpus, and the reports.
 
         Raises:
             DataError: the text cannot be read or used, or does not support the vocabulary.
@@ -267,7 +249,7 @@ class Builder:
             self._segment(pairs_file, self._valid, vocabularies)
             reports |= self._valid.reports()
         ends = np.cumsum(counts).tolist()
-        corpora: list[CorpusPlace] = [
+        corpora = [
             {"name": corpus.label, "start": end - count, "stop": end}
             for corpus, count, end in zip(self._training.corpora, counts, ends, strict=True)
         ]
@@ -278,7 +260,7 @@ class Builder:
         blocks = []
         with self._temporary_pairs(VALID) as pairs_file:
             for block in self._filter(self._valid, pairs_file):
-                self._valid.keep(block.pairs)
+                self._valid.of(block.pairs.corpus).keep(block.pairs)
                 blocks.append((block.pairs.corpus, block.digests))
         self._valid.require_some()
         return pairs_file, blocks
@@ -294,8 +276,11 @@ class Builder:
 
     def _learn(self, pairs_file: TemporaryPairs) -> Vocabularies:
         config, languages = self._data.vocabulary, self._data.languages
-        if self._data.text is not None:
-            return Vocabularies.learn_of_targets(config, self._training_pairs(pairs_file))
+        if self._data.text is not None:  # the one vocabulary stands on both sides
+            if not isinstance(config, ExistingConfig):
+                config = config.model_copy(update={"joint": True})
+            learned = Vocabularies.learn_from_blocks(config, self._training_pairs(pairs_file))
+            return replace(learned, source=learned.target, joint=True)
         if languages is None or not isinstance(config, BpeConfig | UnigramConfig):
             return Vocabularies.learn_from_blocks(config, self._training_pairs(pairs_file))
         for _ in self._training_pairs(pairs_file):
@@ -308,7 +293,8 @@ class Builder:
             temperature=config.balance_temperature,
             most=2 * config.max_training_sentences,
         )
-        return Vocabularies.learn_joint(config, lines)
+        both = train_model(config, lines, "the text of all languages")
+        return Vocabularies(both, both, joint=True, type=config.type)
 
     def _training_pairs(self, pairs_file: TemporaryPairs) -> Iterator[PairBlock]:
         """The training pairs, which are written to the file; says when all are there."""
@@ -339,35 +325,37 @@ class Builder:
                 counts = self._write_pairs(pairs_file, selection, store)
             else:
                 counts = [0] * len(selection.corpora)
-                blocks = BlockRows(store, data.text, counts)
+                packing = Packing(store, data.text, counts)
                 for result in self._segmented(pairs_file, selection):
-                    blocks.add(result.pairs.corpus, result.target, result.pairs.target, result.pairs.numbers)
-                blocks.finish()
+                    packing.add(result.pairs.corpus, result.target, result.pairs.target, result.pairs.numbers)
+                packing.finish()
                 store.finish()
         pairs_file.path.unlink()
         return counts
 
     def _write_pairs(self, pairs_file: TemporaryPairs, selection: Selection, store: StoreWriter) -> list[int]:
-        counts, order = [0] * len(selection.corpora), DocumentOrder()
+        counts, places = [0] * len(selection.corpora), list[NDArray[np.int64]]()
         alignments = WordAlignments(selection.corpora)
 
         def write(result: Segmented, *, is_pair: bool = True) -> None:
             pairs = result.pairs
             links = alignments.of(pairs) if is_pair else None
-            store.add(*result.blocks(), selection.directions[pairs.corpus], pairs.numbers, links)
+            source = TokenBlock(*result.source, *pairs.source)
+            target = TokenBlock(*result.target, *pairs.target)
+            store.add(source, target, selection.directions[pairs.corpus], pairs.numbers, links)
             counts[pairs.corpus] += len(pairs) * is_pair
             if pairs_file.context_only is not None:
-                order.add(pairs)
+                places.append((pairs.corpus << _LINE_BITS) + pairs.numbers)
 
         for result in self._segmented(pairs_file, selection):
             write(result)
-        alignments.finish([selection.lines(number) for number in range(len(counts))])
+        alignments.finish([corpus.pairs for corpus in selection.counts()])
         if pairs_file.context_only is None:
             store.finish()
             return counts
         for result in self._cut(pairs_file.context_only, selection):
             write(result, is_pair=False)
-        store.finish(sum(counts), order.previous())
+        store.finish(sum(counts), previous_of(places))
         pairs_file.context_only.path.unlink()
         return counts
 
@@ -377,10 +365,11 @@ class Builder:
         training = selection.role == TRAIN
         for result in self._cut(pairs_file, selection):
             yield result
+            report = selection.of(result.pairs.corpus)
             if training:  # where some are too long; all of the validation text is counted
-                selection.keep(result.pairs)
+                report.keep(result.pairs)
             too_long = np.full(len(result.too_long), REASON_IDS["too_long"], np.uint8)
-            selection.drop(result.pairs.corpus, result.too_long, too_long)
+            report.drop(result.pairs.corpus, result.too_long, too_long)
             done += len(result.pairs) + len(too_long)
             self._report_progress("segmenting", done, total)
 

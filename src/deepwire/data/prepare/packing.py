@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,20 +58,17 @@ def words_and_bytes(lines: Sequence[str], unit: Unit) -> tuple[int, int]:
     return sum(len(line.split()) for line in lines), sum(map(_bytes, lines)) + ends
 
 
-class Packed(NamedTuple):
-    """Some blocks as the store takes them, and the line that each begins in, `[blocks]`.
+class Packing:
+    """Writes the blocks of all corpora, one after the other, into a store, in constant memory.
 
-    The text of a block are the lines that end in it, each with its line end.
+    Args:
+        store: Where to.
+        text: The size of a block, and what a document is.
+        counts: How many blocks each corpus has; grows.
     """
 
-    blocks: TokenBlock
-    numbers: NDArray[np.int64]
-
-
-class Packing:
-    """Makes the blocks of one corpus, in constant memory."""
-
-    def __init__(self, text: TextConfig) -> None:
+    def __init__(self, store: StoreWriter, text: TextConfig, counts: list[int]) -> None:
+        self._store, self._counts, self._corpus = store, counts, 0
         self._size, self._between = text.block, EOS if text.unit == "lines" else LINE_BREAK
         self._stream = np.array([EOS], np.int64)
         self._open = False
@@ -82,8 +78,11 @@ class Packing:
         self._lines: list[bytes] = []
         self._last = 0
 
-    def add(self, pieces: Segmentation, texts: Texts, numbers: NDArray[np.int64]) -> list[Packed]:
-        """The blocks that are full with some more lines, of such numbers in their file."""
+    def add(self, corpus: int, pieces: Segmentation, texts: Texts, numbers: NDArray[np.int64]) -> None:
+        """Take some more lines of a corpus, of such numbers in their file; corpora come in turn."""
+        if corpus != self._corpus:
+            self._end_corpus()
+            self._corpus = corpus
         lines = texts.lines()
         blank = np.fromiter((not line.strip() for line in lines), np.bool_, len(lines))
         full = pieces.take(~blank)
@@ -106,19 +105,25 @@ class Packing:
         self._stream = np.concatenate([self._stream, tokens])
         if len(lines):
             self._open, self._last = not blank[-1], int(numbers[-1])
-        count = (len(self._stream) - 1) // self._size
-        return [self._take(count)] if count else []
+        self._write((len(self._stream) - 1) // self._size)
 
-    def finish(self) -> list[Packed]:
-        """End the last document; the blocks that are left, the last of them perhaps a short one."""
+    def finish(self) -> None:
+        """Write what is left; a DataError where there is no text at all."""
+        self._end_corpus()
+        if not any(self._counts):
+            raise DataError("the text has only empty lines")
+
+    def _end_corpus(self) -> None:
+        """End the last document, and write the blocks that are left, the last of them perhaps a short one."""
         if self._open:
-            self._stream = np.append(self._stream, EOS)
-        count = (len(self._stream) - 1) // self._size
-        packed = [self._take(count)] if count else []
-        return [*packed, self._take(1)] if len(self._stream) > 1 else packed
+            self._stream, self._open = np.append(self._stream, EOS), False
+        self._write((len(self._stream) - 1) // self._size)
+        self._write(int(len(self._stream) > 1))
 
-    def _take(self, count: int) -> Packed:
-        """The next blocks of the stream."""
+    def _write(self, count: int) -> None:
+        """Write the next blocks of the stream; the text of a block are the lines that end in it."""
+        if not count:
+            return
         size = min(self._size, len(self._stream) - 1)
         places = np.arange(count)[:, None] * size + np.arange(size + 1)
         tokens = self._stream[places].ravel()
@@ -132,30 +137,6 @@ class Packing:
         self._stream, self._lines = self._stream[taken:], self._lines[done:]
         self._ends, self._numbers = self._ends[done:] - taken, self._numbers[done:]
         lengths: Integers = np.full(count, size + 1, np.int64)
-        return Packed(TokenBlock(tokens, lengths, *Texts.of(texts)), numbers)
-
-
-class BlockRows:
-    """Writes the blocks of all corpora, one after the other, into a store; counts those of each corpus."""
-
-    def __init__(self, store: StoreWriter, text: TextConfig, counts: list[int]) -> None:
-        self._store, self._text, self._counts = store, text, counts
-        self._packing, self._corpus = Packing(text), 0
-
-    def add(self, corpus: int, pieces: Segmentation, texts: Texts, numbers: NDArray[np.int64]) -> None:
-        """Take some more lines of a corpus, whose number is that of the last ones or higher."""
-        if corpus != self._corpus:
-            self._write(self._packing.finish())
-            self._packing, self._corpus = Packing(self._text), corpus
-        self._write(self._packing.add(pieces, texts, numbers))
-
-    def finish(self) -> None:
-        """Write what is left; a DataError where there is no text at all."""
-        self._write(self._packing.finish())
-        if not any(self._counts):
-            raise DataError("the text has only empty lines")
-
-    def _write(self, packed: Iterable[Packed]) -> None:
-        for blocks, numbers in packed:
-            self._store.add(TokenBlock.of([[]] * len(numbers), [""] * len(numbers)), blocks, 0, numbers)
-            self._counts[self._corpus] += len(numbers)
+        sources = TokenBlock.of([[]] * count, [""] * count)
+        self._store.add(sources, TokenBlock(tokens, lengths, *Texts.of(texts)), 0, numbers)
+        self._counts[self._corpus] += count

@@ -21,7 +21,7 @@ from deepwire.data.batches.token_store import TokenStore
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.data_config import STDIN, CorpusConfig, DataConfig, Role
 from deepwire.data.languages import Languages
-from deepwire.data.prepare.build import TRAIN, VALID, VOCABULARY, Builder, CorpusPlace, Progress
+from deepwire.data.prepare.build import TRAIN, VALID, VOCABULARY, Builder, Progress
 from deepwire.data.selection import Report
 from deepwire.data.text.corpus import corpus_files, directed, directions_of
 from deepwire.data.text.files import display, read_bytes
@@ -335,7 +335,7 @@ def _open(folder: Path, data: DataConfig, digest: str) -> Prepared:
     header = read_checked(folder / HEADER)
     if header["format"] != _FORMAT or header["digest"] != digest:
         raise DataError(f"{folder}: of another text or version of deepwire")
-    places = [(corpus["start"], corpus["stop"]) for corpus in cast("list[CorpusPlace]", header["corpora"])]
+    places = [(corpus["start"], corpus["stop"]) for corpus in cast("list[dict[str, int]]", header["corpora"])]
     corpora = directed(data, "train")
     parts, mix = _mixed(data, corpora, places)
     train = TokenStore(folder / TRAIN, parts)
