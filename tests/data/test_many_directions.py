@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections import Counter
-from itertools import islice
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +72,8 @@ def stream(prepared: Prepared, tag: TagPlace = "source", **settings: int | float
 
 
 def epoch_of(stream: UpdateStream) -> list[Update]:
-    return [update for update, _ in islice(stream.updates(StreamPosition()), stream.updates_in_epoch(0))]
+    updates = (update for update, _ in stream.updates(StreamPosition()))
+    return list(takewhile(lambda update: update.epoch == 0, updates))
 
 
 def test_every_direction_is_stored_with_its_number(prepared: Prepared) -> None:

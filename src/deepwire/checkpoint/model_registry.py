@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Mapping, Set
+from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
@@ -22,7 +23,7 @@ from deepwire.data.languages import known_directions
 from deepwire.errors import DataError, LogFn, ModelError, UsageError
 from deepwire.io.atomic import disk_errors, json_text, new_folder, require_absent, write_text
 from deepwire.io.download import download, file_digest
-from deepwire.io.regular_files import acquire_lock, open_regular, similar_file_names
+from deepwire.io.regular_files import acquire_lock, open_regular
 
 REGISTRY = "models.json"
 _LOCK = f".{REGISTRY}.lock"
@@ -134,7 +135,7 @@ class Shelf:
             UsageError: There is none.
         """
         if name not in self.models:
-            near = similar_file_names(name, self.models)
+            near = get_close_matches(name, sorted(self.models))
             hint = (
                 f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(self.models) or 'none'}"
             )

@@ -461,11 +461,11 @@ class WordAlignments:
             DataError: A line is no alignment, or of words that the pair has not, or is missing.
         """
         if pairs.corpus not in self._lines:
-            return Links(np.zeros(0, np.int64), np.zeros(len(pairs), np.int64))
+            return np.zeros(0, np.int64), np.zeros(len(pairs), np.int64)
         links = [self._of_pair(pair) for pair in pairs]
         sizes = np.fromiter(map(len, links), np.int64, len(links))
         flat = np.array([each for alignment in links for link in alignment for each in link], np.int64)
-        return Links(flat, sizes)
+        return flat, sizes
 
     def _of_pair(self, pair: Pair) -> list[tuple[int, int]]:
         """The links of a pair, sorted."""

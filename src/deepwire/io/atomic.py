@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
 from deepwire.errors import ResourceError, UsageError
 
@@ -107,21 +107,37 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Give a new file to fill, which takes the place and permissions of ``path`` when the block ends well.
+
+    Readers see the old file or the new one. A crash at any moment leaves one of these, and perhaps a leftover
+    that the next call removes.
+    """
+    temporary, mode = unfinished(path), path.stat().st_mode & 0o777 if path.exists() else None
+    try:
+        with disk_errors(path):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            descriptor = os.open(temporary, flags, 0o666 if mode is None else mode)
+        with os.fdopen(descriptor, "wb") as raw:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            yield raw
+            raw.flush()
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        temporary.replace(path)
+        sync(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace ``path`` by ``text`` in one step: readers see the old file or the new one."""
-    # A name of its own: several processes may write the same file.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_TEMPORARY}")
-    with disk_errors(path):
-        with temporary.open("x", encoding="utf-8") as file:
-            try:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-                temporary.replace(path)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
-        sync(path.parent)
+    with disk_errors(path), replacing(path) as file:
+        file.write(text.encode())
 
 
 def write_json(path: Path, value: object) -> None:

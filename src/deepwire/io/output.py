@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import io
 import lzma
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
 from deepwire.errors import UsageError
-from deepwire.io.atomic import disk_errors, is_disk_full, unfinished, unwound_by_signals
+from deepwire.io.atomic import disk_errors, is_disk_full, replacing, unwound_by_signals
 
 STDOUT = Path("-")
 _STDIN, _STDOUT = 0, 1
@@ -104,23 +103,8 @@ def compression(path: Path) -> str:
 @contextmanager
 def _atomic(path: Path) -> Iterator[TextIO]:
     # A name that is a link stays one: what it points to is replaced.
-    suffix, path = path.suffix, path.resolve()
-    temporary = unfinished(path)
-    try:
-        with disk_errors(path):
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as raw:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-            with _text(raw, suffix) as stream:
-                yield stream
-            raw.flush()
-            os.fsync(raw.fileno())
-        temporary.chmod(_mode(path))
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
+    with replacing(path.resolve()) as raw, _text(raw, path.suffix) as stream:
+        yield stream
 
 
 @contextmanager
@@ -142,12 +126,3 @@ def _text(raw: BinaryIO, suffix: str) -> Iterator[TextIO]:
         stream = io.TextIOWrapper(packed, encoding="utf-8", errors="surrogateescape", newline="\n")
         yield stream
         stream.detach()
-
-
-def _mode(path: Path) -> int:
-    """The permissions of the file that is replaced, or those of any new file."""
-    if path.exists():
-        return path.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask

@@ -1,15 +1,13 @@
-"""Opening regular files alone, locking them, and naming those that may have been meant."""
+"""Opening regular files alone, and locking them."""
 
 from __future__ import annotations
 
-import difflib
 import errno
 import fcntl
 import json
 import os
 import socket
 import stat
-from collections.abc import Iterable
 from io import BufferedReader
 from pathlib import Path
 from typing import TextIO
@@ -121,8 +119,3 @@ def acquire_lock(path: Path, busy: LogFn) -> TextIO:
         file.close()
         raise
     return file
-
-
-def similar_file_names(name: str, there: Iterable[str]) -> list[str]:
-    """File names that differ little from ``name``; nearest first."""
-    return difflib.get_close_matches(name, sorted(there))

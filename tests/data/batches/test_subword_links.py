@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream
-from deepwire.data.batches.token_store import Links, StoreWriter, TokenBlock, TokenStore
+from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, VocabularyConfig, WordsConfig
@@ -26,7 +26,7 @@ def made(folder: Path, config: VocabularyConfig) -> tuple[TokenStore, Vocabulari
         flat = np.array([number for row in LINKS for link in row for number in link])
         source = TokenBlock.of(words.source.encode_lines(SOURCES), SOURCES)
         target = TokenBlock.of(words.target.encode_lines(TARGETS), TARGETS)
-        writer.add(source, target, links=Links(flat, np.array(list(map(len, LINKS)))))
+        writer.add(source, target, links=(flat, np.array(list(map(len, LINKS)))))
         writer.finish()
     return TokenStore(folder / "store"), words
 

@@ -65,9 +65,10 @@ def packed_blocks(lines: list[str], text: TextConfig, at_once: int) -> tuple[lis
         packing.finish()
     blocks, joined, numbers_of = [], b"", []
     for block, numbers in store.added:
-        assert int(block.text_sizes.sum()) == len(block.text)
-        blocks += [row.tolist() for row in np.split(block.tokens, np.cumsum(block.lengths)[:-1])]
-        joined += block.text
+        assert int(block.texts.sizes.sum()) == len(block.texts.data)
+        rows = np.split(block.pieces.pieces, np.cumsum(block.pieces.lengths)[:-1])
+        blocks += [row.tolist() for row in rows]
+        joined += block.texts.data
         numbers_of += numbers.tolist()
     return blocks, joined.decode(), numbers_of
 

@@ -21,10 +21,10 @@ from pydantic import ConfigDict, Field
 from deepwire.data.batches.collator import (
     ROWS,
     Batch,
+    BlockCollator,
     Collator,
     ContextSide,
     SubwordLinks,
-    collator,
     partition_batches,
     whole_rows,
 )
@@ -159,7 +159,8 @@ class UpdateStream:
         assert vocabularies is not None or not (settings.sampling or settings.aligned)
         self._vocabularies = vocabularies
         links = SubwordLinks(store, vocabularies) if settings.aligned and vocabularies else None
-        self._collator = collator(store, settings.source_bos, settings.languages, settings.context, links)
+        made = BlockCollator if store.packed else Collator
+        self._collator = made(store, settings.source_bos, settings.languages, settings.context, links)
 
     def updates(self, start: StreamPosition) -> Iterator[tuple[Update, StreamPosition]]:
         """Updates from `start` on, without end, each with the position behind it."""
@@ -185,10 +186,6 @@ class UpdateStream:
         """How many windows the epoch has, all of about the same size."""
         size = self._order.size(epoch)
         return max(1, round(size / self._window)) if size else 0
-
-    def updates_in_epoch(self, epoch: int) -> int:
-        """How many updates the epoch makes; costs as much as going through the epoch without its batches."""
-        return sum(len(self._plan(epoch, window).updates) for window in range(self.windows(epoch)))
 
     def _plan(self, epoch: int, window: int) -> _Window:
         size, windows = self._order.size(epoch), self.windows(epoch)
@@ -289,7 +286,7 @@ def validation_batches(
     context: ContextConfig = NO_CONTEXT,
 ) -> Iterator[Batch]:
     """Pairs of a store (`lines`; default: all) once, sorted by length, in batches of at most `max_tokens`."""
-    made_by = collator(store, source_bos, languages, context)
+    made_by = (BlockCollator if store.packed else Collator)(store, source_bos, languages, context)
     chosen = np.arange(len(store)) if lines is None else lines
     source, target = made_by.sides
     sources, targets = made_by.lengths(source.take_lengths(chosen), target.take_lengths(chosen))

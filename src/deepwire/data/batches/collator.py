@@ -352,9 +352,6 @@ class Collator:
 class BlockCollator(Collator):
     """Puts blocks of a store of text of one side into batches, whose sources are empty."""
 
-    def __init__(self, store: TokenStore) -> None:
-        super().__init__(store, source_bos=False, languages=None)
-
     def lengths(self, sources: Integers, targets: Integers) -> tuple[Indices, Indices]:
         """See the base class; the first token of a block is read alone."""
         return np.zeros(len(sources), np.int64), targets.astype(np.int64) - 1
@@ -371,17 +368,6 @@ class BlockCollator(Collator):
             target_tokens=len(target[0]) - len(lines),
             lines=lines,
         )
-
-
-def collator(
-    store: TokenStore,
-    source_bos: bool,
-    languages: Languages | None,
-    context: ContextConfig = NO_CONTEXT,
-    links: SubwordLinks | None = None,
-) -> Collator:
-    """The collator of a store; arguments and errors as in `Collator`."""
-    return BlockCollator(store) if store.packed else Collator(store, source_bos, languages, context, links)
 
 
 def _hide_context(rows: NDArray[np.int64], separator: int) -> None:

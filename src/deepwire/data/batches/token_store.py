@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, NonNegativeInt, ValidationError
 
 from deepwire.data.batches.epoch_order import Part
-from deepwire.data.subwords.base import id_dtype
+from deepwire.data.subwords.base import Segmentation, id_dtype
 from deepwire.data.text.pairs import Texts
 from deepwire.errors import DataError
 from deepwire.io.regular_files import open_regular, read_regular
@@ -32,38 +32,23 @@ _AT_ONCE = 2048
 """Sentences gathered at a time: the indices of their tokens take several times the memory of the tokens."""
 
 
-class Links(NamedTuple):
-    """Which words of some pairs belong together.
+Links = tuple[Integers, Integers]
+"""Which words of some pairs belong together.
 
-    Attributes:
-        words: `[2 * links]`: of each link the word of the source and that of the target, from 0.
-        sizes: `[pairs]`: links of each.
-    """
-
-    words: Integers
-    sizes: Integers
+`[2 * links]`: of each link the word of the source and that of the target, from 0; `[pairs]`: links of each.
+"""
 
 
 class TokenBlock(NamedTuple):
-    """One side of some sentences, the sentences one after the other.
+    """One side of some sentences: their tokens, and the lines."""
 
-    Attributes:
-        tokens: `[total tokens]`.
-        lengths: `[sentences]`: tokens of each.
-        text: The lines in UTF-8, without line ends.
-        text_sizes: `[sentences]`: bytes of each.
-    """
-
-    tokens: Integers
-    lengths: Integers
-    text: bytes
-    text_sizes: Integers
+    pieces: Segmentation
+    texts: Texts
 
     @classmethod
     def of(cls, ids: Sequence[Sequence[int]], texts: Sequence[str]) -> TokenBlock:
         """A block of segmented lines and the lines."""
-        sentences = Sentences.of(ids)
-        return cls(sentences.tokens, sentences.lengths, *Texts.of_strings(texts))
+        return cls(Segmentation.of(ids, 1 << 31), Texts.of_strings(texts))
 
 
 class _SideHeader(BaseModel):
@@ -191,14 +176,14 @@ class StoreWriter:
         links: Links | None = None,
     ) -> None:
         """Appends sentence pairs, all of one direction; `lines` are the numbers of their lines."""
-        header, count = self._header, len(source.lengths)
+        header, count = self._header, len(source.texts.sizes)
         for name, side, block in (("source", header.source, source), ("target", header.target, target)):
-            lengths, sizes = np.asarray(block.lengths, np.int64), np.asarray(block.text_sizes, np.int64)
-            self._write(f"{name}.tokens", block.tokens.astype(side.dtype, copy=False))
+            (pieces, lengths), (text, sizes) = block
+            self._write(f"{name}.tokens", pieces.astype(side.dtype, copy=False))
             self._write(f"{name}.lengths", lengths.astype("<i4"))
-            self._write(f"{name}.offsets", side.tokens + np.cumsum(lengths))
-            self._write(f"{name}.text", block.text)
-            self._write(f"{name}.text_offsets", side.text_bytes + np.cumsum(sizes))
+            self._write(f"{name}.offsets", side.tokens + np.cumsum(lengths, dtype=np.int64))
+            self._write(f"{name}.text", text)
+            self._write(f"{name}.text_offsets", side.text_bytes + np.cumsum(sizes, dtype=np.int64))
             side.tokens += int(lengths.sum())
             side.text_bytes += int(sizes.sum())
             side.longest = max(side.longest, int(lengths.max(initial=0)))
@@ -208,9 +193,10 @@ class StoreWriter:
         if header.lines and lines is not None:
             self._write(_LINES, lines.astype("<i8", copy=False))
         if header.links is not None and links is not None:
-            self._write(_LINKS, links.words.astype("<u2"))
-            self._write(_LINK_OFFSETS, header.links + np.cumsum(links.sizes))
-            header.links += int(links.sizes.sum())
+            words, counts = links
+            self._write(_LINKS, words.astype("<u2"))
+            self._write(_LINK_OFFSETS, header.links + np.cumsum(counts))
+            header.links += int(counts.sum())
 
     def _write(self, name: str, values: NDArray[np.generic] | bytes) -> None:
         data = values if isinstance(values, bytes) else np.ascontiguousarray(values).data

@@ -340,9 +340,8 @@ class Builder:
         def write(result: Segmented, *, is_pair: bool = True) -> None:
             pairs = result.pairs
             links = alignments.of(pairs) if is_pair else None
-            source = TokenBlock(*result.source, *pairs.source)
-            target = TokenBlock(*result.target, *pairs.target)
-            store.add(source, target, selection.directions[pairs.corpus], pairs.numbers, links)
+            sides = TokenBlock(result.source, pairs.source), TokenBlock(result.target, pairs.target)
+            store.add(*sides, selection.directions[pairs.corpus], pairs.numbers, links)
             counts[pairs.corpus] += len(pairs) * is_pair
             if pairs_file.context_only is not None:
                 places.append((pairs.corpus << _LINE_BITS) + pairs.numbers)

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.batches.token_store import Integers, StoreWriter, TokenBlock
+from deepwire.data.batches.token_store import StoreWriter, TokenBlock
 from deepwire.data.data_config import TextConfig, Unit
 from deepwire.data.subwords.base import BOS, EOS, Segmentation, Vocabulary
 from deepwire.data.text.pairs import Texts, is_blank
@@ -136,7 +136,7 @@ class Packing:
         numbers = np.append(self._numbers, self._last)[first]
         self._stream, self._lines = self._stream[taken:], self._lines[done:]
         self._ends, self._numbers = self._ends[done:] - taken, self._numbers[done:]
-        lengths: Integers = np.full(count, size + 1, np.int64)
+        pieces = Segmentation(tokens, np.full(count, size + 1, np.int64))
         sources = TokenBlock.of([[]] * count, [""] * count)
-        self._store.add(sources, TokenBlock(tokens, lengths, *Texts.of(texts)), 0, numbers)
+        self._store.add(sources, TokenBlock(pieces, Texts.of(texts)), 0, numbers)
         self._counts[self._corpus] += count

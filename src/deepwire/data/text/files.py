@@ -10,16 +10,16 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from deepwire.data.data_config import STDIN, BadUtf8
 from deepwire.errors import DataError
 from deepwire.io.output import COMPRESSED_SUFFIXES
-from deepwire.io.regular_files import similar_file_names
 
 CHUNK = 1 << 18
 MAX_LINE_BYTES = 1 << 20
@@ -30,6 +30,8 @@ _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
 _ZSTD = (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + low]) + b"\x2a\x4d\x18" for low in range(16)))
 """A frame with data, or one of the sixteen kinds of frame to skip."""
 _MAGIC = (_GZIP, _XZ, *_ZSTD)
+_Compression = tuple[Callable[[], Any], type[Exception]]
+"""What makes a decompressor, each for one part of a file, and what it raises where that is damaged."""
 _COMPRESSED_PIECE = 1 << 11
 """Compressed bytes read at a time: few, because one can become a thousand bytes and more."""
 _BOM = b"\xef\xbb\xbf"
@@ -144,25 +146,12 @@ def read_bytes(path: Path) -> Iterator[bytes]:
             raise DataError(f"{display(path)}: cannot read: {fault.strerror or fault}") from None
 
 
-class _Decompressor(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, /) -> bytes: ...
-
-
-class _Compression(NamedTuple):
-    decompressor: Callable[[], _Decompressor]
-    error: type[Exception]
-
-
 def _compression(head: bytes, path: Path) -> _Compression | None:
     """The compression of a file that begins so; None for plain text."""
     if head == _GZIP:
-        return _Compression(lambda: zlib.decompressobj(31), zlib.error)
+        return lambda: zlib.decompressobj(31), zlib.error
     if head == _XZ:
-        return _Compression(lzma.LZMADecompressor, lzma.LZMAError)
+        return lzma.LZMADecompressor, lzma.LZMAError
     if head not in _ZSTD:
         return None
     try:
@@ -171,25 +160,26 @@ def _compression(head: bytes, path: Path) -> _Compression | None:
         raise DataError(
             f"{display(path)}: reading zstd needs the package zstandard", "pip install 'deepwire[zstd]'"
         ) from None
-    return _Compression(lambda: zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError)
+    return lambda: zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError
 
 
 def _decompressed(pieces: Iterator[bytes], compression: _Compression, path: Path) -> Iterator[bytes]:
     """Decompressed bytes of parts one after the other, perhaps with zeros between them."""
-    decompressor, inside = compression.decompressor(), False
+    begin, damage = compression
+    decompressor, inside = begin(), False
     for piece in pieces:
         rest = piece
         while rest := rest if inside else rest.lstrip(b"\0"):
             try:
                 yield decompressor.decompress(rest)
-            except compression.error as fault:
+            except damage as fault:
                 reason = str(fault).removeprefix("zstd decompressor error: ")
                 raise DataError(
                     f"{display(path)}: damaged compressed data: {reason}", "copy it again"
                 ) from None
             inside, rest = not decompressor.eof, b""
             if not inside:
-                rest, decompressor = decompressor.unused_data, compression.decompressor()
+                rest, decompressor = decompressor.unused_data, begin()
     if inside:
         raise DataError(f"{display(path)}: ends in the middle of compressed data", "copy it again")
 
@@ -304,7 +294,7 @@ def _near_names(path: Path) -> str:
     if not folder.is_dir():
         return f"the folder {folder} does not exist"
     try:
-        near = similar_file_names(path.name, [entry.name for entry in folder.iterdir() if entry.is_file()])
+        near = get_close_matches(path.name, sorted(each.name for each in folder.iterdir() if each.is_file()))
     except OSError:
         return ""
     if near:
