@@ -10,7 +10,7 @@ import pytest
 from deepwire.data.data_config import CorpusConfig
 from deepwire.data.languages import Direction
 from deepwire.errors import DataError
-from deepwire.evaluation.directed_texts import DirectedTexts, texts_at, texts_of_run
+from deepwire.evaluation.texts import DirectedTexts, texts_at, texts_of_run
 
 EN_DE, DE_EN, DE_FR, EN_CS = map(Direction.parse, ("en-de", "de-en", "de-fr", "en-cs"))
 

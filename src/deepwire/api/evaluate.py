@@ -13,11 +13,10 @@ from deepwire.errors import LogFn, ModelError, UsageError
 from deepwire.evaluation import texts as model_texts
 from deepwire.evaluation.comparison import PairedTest, ScoreReport
 from deepwire.evaluation.comparison import compare as compare_texts
-from deepwire.evaluation.directed_texts import parse_direction, texts_of_run
 from deepwire.evaluation.metric import Metric, Score, check_line_counts
 from deepwire.evaluation.metric_choice import LanguageMetrics, language_of, metric_name
 from deepwire.evaluation.significance import DEFAULT_SEED
-from deepwire.evaluation.texts import SearchSettings, Text, read_text
+from deepwire.evaluation.texts import SearchSettings, Text, parse_direction, read_text, texts_of_run
 
 if TYPE_CHECKING:  # torch, which scores of texts do not need
     from deepwire.decoding.translator import Translator

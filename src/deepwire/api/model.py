@@ -27,7 +27,7 @@ from deepwire.decoding.shortlist import ShortlistChoice
 from deepwire.decoding.translation_io import checked_texts
 from deepwire.decoding.translator import Translator
 from deepwire.errors import LogFn, ModelError, UsageError
-from deepwire.evaluation.directed_texts import parse_direction
+from deepwire.evaluation.texts import parse_direction
 
 if TYPE_CHECKING:
     from deepwire.lab.finding import Finding

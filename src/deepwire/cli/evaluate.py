@@ -245,9 +245,8 @@ def evaluate_directions(
     """
     from deepwire.evaluation import directions as work
     from deepwire.evaluation.comparison import PairedTest
-    from deepwire.evaluation.directed_texts import parse_direction
     from deepwire.evaluation.metric_choice import LanguageMetrics, metric_name, parse_tokenizers
-    from deepwire.evaluation.texts import SearchSettings
+    from deepwire.evaluation.texts import SearchSettings, parse_direction
 
     if len(systems) > 2:
         raise UsageError(f"SYSTEM and BASELINE are two, not {len(systems)}", "compare two at a time")

@@ -61,7 +61,7 @@ From = Annotated[
 
 
 def _direction(text: str) -> Direction:
-    from deepwire.evaluation.directed_texts import parse_direction
+    from deepwire.evaluation.texts import parse_direction
 
     return parse_direction(text)
 

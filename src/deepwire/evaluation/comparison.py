@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from deepwire.config.counts import counted
@@ -217,13 +217,13 @@ def _between_spaces(metric: Metric) -> str:
 def as_text(report: ScoreReport) -> str:
     """Scores, intervals and p-values as a table, then one signature per metric."""
     if report.baseline is None:
-        blocks = ["\n".join(_table(list(_score_rows(report)), names=1))]
+        blocks = ["\n".join(table(_score_rows(report)))]
     else:
         tests = next(system for system in report.systems if system.comparisons).comparisons
         title = {"bootstrap": "paired bootstrap (Koehn 2004)", "randomization": "approximate randomisation"}
         test = f"{title[tests[0].test]}, two-sided; {tests[0].samples} samples, seed {tests[0].seed}"
         note = f"{test}; * p < {SIGNIFICANT}"
-        blocks = ["\n".join(_table(list(_test_rows(report)), names=2)), note]
+        blocks = ["\n".join(table(_test_rows(report), names=2)), note]
     signatures = [f"{score.name}|{score.signature}" for score in report.systems[0].scores]
     signatures += precisions(report)
     return "\n\n".join([*blocks, "\n".join(signatures)])
@@ -304,9 +304,10 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     ]
 
 
-def _table(rows: Sequence[Sequence[str]], names: int) -> list[str]:
+def table(rows: Iterable[Sequence[str]], names: int = 1) -> list[str]:
     """Aligned lines; the first `names` columns hold names, the others numbers."""
-    return aligned(rows, [column >= names for column in range(len(rows[0]))])
+    head, *others = rows
+    return aligned([head, *others], [column >= names for column in range(len(head))])
 
 
 def _interval(interval: Interval | None, digits: int, *, sign: str = "") -> str:

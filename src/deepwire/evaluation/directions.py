@@ -16,16 +16,14 @@ from deepwire.evaluation import texts
 from deepwire.evaluation.comparison import (
     SIGNIFICANT,
     PairedTest,
-    ScoreReport,
-    aligned,
     compare,
     score_as_json,
+    table,
 )
-from deepwire.evaluation.directed_texts import parse_direction, texts_at, texts_of_run
 from deepwire.evaluation.metric import Score
 from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.evaluation.significance import Comparison
-from deepwire.evaluation.texts import SearchSettings, Text
+from deepwire.evaluation.texts import SearchSettings, Text, parse_direction, texts_at, texts_of_run
 from deepwire.io.atomic import disk_errors
 
 if TYPE_CHECKING:
@@ -197,7 +195,7 @@ class DirectionsReport:
     def as_text(self) -> str:
         """Averages, then every direction, then notes."""
         title = f"{self.system} against {self.baseline}" if self.baseline else self.system
-        blocks = [[f"{title} on {self.test}"], _table(self._average_rows()), _table(self._direction_rows())]
+        blocks = [[f"{title} on {self.test}"], table(self._average_rows()), table(self._direction_rows())]
         return "\n\n".join("\n".join(lines) for lines in (*blocks, self.notes) if lines)
 
     def _score_titles(self) -> Iterator[str]:
@@ -237,11 +235,6 @@ def _cells(system: Sequence[float], baseline: Sequence[float]) -> list[str]:
     """Scores of each metric; with a baseline, its own beside each."""
     columns = zip(system, baseline, strict=True) if baseline else ((value,) for value in system)
     return [f"{value:.2f}" for column in columns for value in column]
-
-
-def _table(rows: Iterator[list[str]]) -> list[str]:
-    lines = list(rows)
-    return aligned(lines, [False, *[True] * (len(lines[0]) - 1)])
 
 
 class _System:
@@ -318,13 +311,16 @@ def evaluate_directions(request: DirectionsRequest, warn: LogFn, progress: LogFn
             request.output.mkdir(parents=True, exist_ok=True)
     zero_shot = [pair for pair in directions if system.trained and pair not in system.trained]
     languages = _languages_of(directions) if zero_shot else []
-    rows = []
+    paired, rows = None, []
+    if request.paired is not None and request.baseline is not None:
+        paired = replace(request.paired, baseline=1)
     for direction in directions:
         source, reference = tests.read(direction)
         translations = [each.translate(direction, source) for each in systems]
         if request.output is not None:
             texts.write_lines(request.output / f"{direction}{HYPOTHESES}", translations[0].lines)
-        report = _scored(request, direction, source, reference, translations)
+        metrics = request.metrics.of(direction.target)
+        report = compare(translations, reference.references, metrics, paired, source)
         ours, *theirs = report.systems
         shares = [_right(text, direction, languages) for text in translations]
         base = theirs[0].scores if theirs else ()
@@ -343,16 +339,6 @@ def evaluate_directions(request: DirectionsRequest, warn: LogFn, progress: LogFn
         tuple(_averages(rows, request.centre, request.groups)),
         tuple(dict.fromkeys([*notes, *request.metrics.notes])),
     )
-
-
-def _scored(
-    request: DirectionsRequest, direction: Direction, source: Text, reference: Text, systems: Sequence[Text]
-) -> ScoreReport:
-    """The scores of system and baseline in one direction, and the test of their difference."""
-    paired = request.paired
-    paired = replace(paired, baseline=1) if paired is not None and len(systems) > 1 else None
-    metrics = request.metrics.of(direction.target)
-    return compare(systems, reference.references, metrics, paired, source)
 
 
 def _choose(

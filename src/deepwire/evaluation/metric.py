@@ -62,9 +62,9 @@ class Metric(ABC):
     def values(self, totals: Floats) -> Floats:
         """Corpus scores `[...]` of summed statistics `[..., K]`."""
 
-    @abstractmethod
     def sentence_values(self, statistics: Floats) -> Floats:
         """Sentence scores `[N]` of the statistics of single sentences `[N, K]`."""
+        return self.values(statistics)
 
     @abstractmethod
     def signature(self, references: int) -> str:

@@ -22,7 +22,7 @@ from sacrebleu.metrics.ter import TER
 from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 
 from deepwire import plugins
-from deepwire.data.text.language_guess import script_shares
+from deepwire.data.text.language_guess import language_code, script_shares
 from deepwire.errors import UsageError
 from deepwire.evaluation.metric import Details, Floats, Metric, References, Score
 from deepwire.evaluation.texts import Text
@@ -40,10 +40,6 @@ class _OfSacrebleu(Metric):
 
     def _count(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Floats:
         return np.asarray(self._metric._extract_corpus_statistics(hypotheses, references), np.float64)
-
-    def sentence_values(self, statistics: Floats) -> Floats:
-        """Scores `[N]` of the statistics of single sentences `[N, K]`."""
-        return self.values(statistics)
 
     def signature(self, references: int) -> str:
         """Sacrebleu's signature."""
@@ -93,8 +89,11 @@ class BleuMetric(_OfSacrebleu):
         return self._bleu(statistics, effective_order=self._smoothed)
 
     def _bleu(self, totals: Floats, *, effective_order: bool) -> Floats:
-        matches, counts = self._matches(totals)
-        seen = counts > 0
+        matches, counts = totals[..., 2 : 2 + _ORDERS], totals[..., 2 + _ORDERS :]
+        some, seen = matches.any(axis=-1), counts > 0
+        if self._smoothed:
+            missed = seen & (matches == 0)
+            matches = np.where(missed, 0.5 ** np.cumsum(missed, axis=-1), matches)
         with np.errstate(divide="ignore"):
             logs = np.log(matches / np.where(seen, counts, 1.0))
         if effective_order:
@@ -103,27 +102,17 @@ class BleuMetric(_OfSacrebleu):
             mean = np.where(seen, logs, -np.inf).mean(axis=-1)
         value: Floats = 100.0 * _brevity_penalty(totals) * np.exp(mean)
         # Without any match there is nothing to smooth: sacrebleu and the scripts before it give 0.
-        return np.where(totals[..., 2 : 2 + _ORDERS].any(axis=-1), value, 0.0)
-
-    def _matches(self, totals: Floats) -> tuple[Floats, Floats]:
-        """Matches, smoothed, and n-grams of each order."""
-        matches, counts = totals[..., 2 : 2 + _ORDERS], totals[..., 2 + _ORDERS :]
-        if self._smoothed:
-            missed = (counts > 0) & (matches == 0)
-            matches = np.where(missed, 0.5 ** np.cumsum(missed, axis=-1), matches)
-        return matches, counts
+        return np.where(some, value, 0.0)
 
     def details(self, totals: Floats) -> Details:
         """Precisions (percent), brevity penalty, length ratio and lengths."""
-        matches, counts = self._matches(totals)
-        if not totals[2 : 2 + _ORDERS].any():
-            matches = np.zeros(_ORDERS)
-        precisions = 100.0 * matches / np.where(counts > 0, counts, 1.0)
-        length, reference = int(totals[0]), int(totals[1])
+        length, reference, *counts = totals.astype(int).tolist()
+        smoothing = "exp" if self._smoothed else "none"
+        score = BLEU.compute_bleu(counts[:_ORDERS], counts[_ORDERS:], length, reference, smoothing)
         return {
-            "precisions": tuple(float(precision) for precision in precisions),
-            "brevity_penalty": float(_brevity_penalty(totals)),
-            "ratio": length / reference if reference else 0.0,
+            "precisions": tuple(score.precisions),
+            "brevity_penalty": score.bp,
+            "ratio": score.ratio,
             "hypothesis_length": length,
             "reference_length": reference,
         }
@@ -335,13 +324,11 @@ def corpus_score(
 
 _CHINESE, _JAPANESE, _KOREAN, _CHARACTERS = "zh", "ja-mecab", "ko-mecab", "char"
 _BY_LANGUAGE = {
-    **dict.fromkeys(("zh", "zho", "cmn", "yue", "wuu", "lzh", "cn"), _CHINESE),
-    **dict.fromkeys(("ja", "jpn", "jp"), _JAPANESE),
-    **dict.fromkeys(("ko", "kor"), _KOREAN),
+    **dict.fromkeys(("zh", "yue", "wuu", "lzh", "cn"), _CHINESE),
+    **dict.fromkeys(("ja", "jp"), _JAPANESE),
+    "ko": _KOREAN,
     # Written without spaces, and sacrebleu knows no words of them.
-    **dict.fromkeys(
-        ("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "shn", "bo", "bod", "dz", "dzo"), _CHARACTERS
-    ),
+    **dict.fromkeys(("th", "lo", "km", "my", "shn", "bo", "bod", "dz", "dzo"), _CHARACTERS),
 }
 _OTHER_ENDINGS = (*COMPRESSED_SUFFIXES, ".txt")
 _MOST = 0.5
@@ -421,7 +408,7 @@ class LanguageMetrics:
 
 def tokenizer_of(language: str) -> str:
     """The tokenizer of BLEU for text in a language: sacrebleu's own, characters, otherwise 13a."""
-    return _BY_LANGUAGE.get(re.split("[-_]", language.lower())[0], "13a")
+    return _BY_LANGUAGE.get(language_code(language), "13a")
 
 
 def language_of(reference: Text) -> str:

@@ -62,10 +62,6 @@ class MetricCommand(Metric):
         """The mean over sentences."""
         return totals[..., 0] / np.maximum(totals[..., 1], 1)
 
-    def sentence_values(self, statistics: Floats) -> Floats:
-        """The values that the command printed."""
-        return statistics[..., 0]
-
     def signature(self, references: int) -> str:
         """The command, which says what it computes."""
         return f"nrefs:{references}|command:{self.command}"

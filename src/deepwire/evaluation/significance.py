@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.errors import DataError, UsageError
+from deepwire.errors import UsageError
 from deepwire.evaluation.metric import Floats, Metric
 
 DEFAULT_SEED = 12345
@@ -127,15 +127,11 @@ def paired_test(
         seed: Of the random numbers.
 
     Raises:
-        DataError: The two have different numbers of sentences.
         UsageError: `samples` is less than 1.
     """
     samples = DEFAULT_SAMPLES[test] if samples is None else samples
     if samples < 1:
         raise UsageError(f"samples must be at least 1, but is {samples}")
-    lines = baseline.shape[-2], system.shape[-2]
-    if lines[0] != lines[1]:
-        raise DataError(f"line counts differ: baseline {lines[0]}, system {lines[1]}")
     first, second = mean_score(metric, baseline), mean_score(metric, system)
     intervals: list[Interval] = []
     if test == "bootstrap":

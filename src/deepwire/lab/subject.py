@@ -27,7 +27,6 @@ from deepwire.data.vocabulary import BOS, EOS, Vocabularies
 from deepwire.decoding.model_inputs import LanguageSelector, batches_by_length, pad_batch, target_language_ids
 from deepwire.decoding.model_loading import languages_of, pick_device
 from deepwire.errors import DataError, ModelError, UsageError
-from deepwire.evaluation.directed_texts import texts_of_run
 from deepwire.evaluation.metric import check_line_counts
 from deepwire.evaluation.texts import (
     Text,
@@ -35,6 +34,7 @@ from deepwire.evaluation.texts import (
     read_text,
     selected_target,
     test_set,
+    texts_of_run,
     usable_pairs,
 )
 from deepwire.io.regular_files import read_json

@@ -16,10 +16,9 @@ from deepwire.config.settings_reader import absolute, read_settings
 from deepwire.data.languages import Direction
 from deepwire.data.prepare.prepared import text_digest
 from deepwire.errors import UsageError
-from deepwire.evaluation.directed_texts import parse_direction, texts_at, texts_of
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import LanguageMetrics
-from deepwire.evaluation.texts import read_test_set
+from deepwire.evaluation.texts import parse_direction, read_test_set, texts_at, texts_of
 from deepwire.lab.study.store import RunRecord
 from deepwire.lab.subject import ParallelText
 from deepwire.runfile import LoadedRunFile, load_run_file, locate
