@@ -14,7 +14,7 @@ from subword_nmt.apply_bpe import BPE, read_vocabulary
 from subword_nmt.get_vocab import get_vocab
 from subword_nmt.learn_bpe import learn_bpe
 
-from deepwire.data.subwords.subword_nmt import Merges, Segmenter, SubwordNmtVocabulary
+from deepwire.data.subwords.subword_nmt import Segmenter, SubwordNmtVocabulary
 from deepwire.data.subwords.words import Dictionary, PieceCounter
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
@@ -65,7 +65,7 @@ def shown(segmenter: Segmenter, text: str) -> str:
 @pytest.mark.parametrize("version", ["codes", "old_codes"])
 def test_segmentation_is_that_of_the_package(version: str, request: pytest.FixtureRequest) -> None:
     path = request.getfixturevalue(version)
-    package, ours = BPE(path.open(encoding="utf-8")), Segmenter(Merges.read(path))
+    package, ours = BPE(path.open(encoding="utf-8")), Segmenter.read(path)
     for line in GERMAN[:99] + ENGLISH[:99] + ["aaaa aaaaa xxx", "日本 @@ a@@ </w> x</w>", "ß", "a  b"]:
         assert shown(ours, line) == package.segment(line)
 
@@ -77,7 +77,7 @@ def test_a_stored_list_of_allowed_pieces_splits_others_as_the_package_does(
     bpe, counts = BPE(codes.open(encoding="utf-8")), io.StringIO()
     get_vocab(io.StringIO("\n".join(bpe.process_line(line) for line in GERMAN)), counts)
     known = read_vocabulary(counts.getvalue().splitlines(), 50)
-    package, ours = BPE(codes.open(encoding="utf-8"), vocab=known), Segmenter(Merges.read(codes), known)
+    package, ours = BPE(codes.open(encoding="utf-8"), vocab=known), Segmenter.read(codes, known)
     for line in GERMAN[:500]:
         assert shown(ours, line) == package.segment(line)
     stored = SubwordNmtVocabulary(ours, Dictionary(sorted(known)))
@@ -112,17 +112,16 @@ def test_any_text_is_segmented_as_by_the_package_and_comes_back(text: str) -> No
         "@ @</w>",
         "@@ @</w>",
     ]
-    merges = Merges(codes, "codes")
-    package, segmenter = BPE(io.StringIO("\n".join(codes) + "\n")), Segmenter(merges)
-    vocabularies = learn_from_text(merges, text)
+    package, segmenter = BPE(io.StringIO("\n".join(codes) + "\n")), Segmenter(codes, "codes")
+    vocabularies = learn_from_text(segmenter, text)
     assert shown(segmenter, text) == package.segment(text)
     ids = vocabularies.encode(text)
     assert min(ids, default=4) >= 4
     assert vocabularies.decode(ids) == " ".join(filter(None, text.split(" ")))
 
 
-def learn_from_text(merges: Merges, text: str) -> SubwordNmtVocabulary:
-    counter, segmenter = PieceCounter(), Segmenter(merges)
+def learn_from_text(segmenter: Segmenter, text: str) -> SubwordNmtVocabulary:
+    counter = PieceCounter()
     for word in filter(None, text.split(" ")):
         counter.add(segmenter.cut(word))
     return SubwordNmtVocabulary(segmenter, counter.dictionary())
@@ -130,7 +129,7 @@ def learn_from_text(merges: Merges, text: str) -> SubwordNmtVocabulary:
 
 def test_dropout_is_repeatable_and_spells_the_text(codes: Path, model: Vocabularies) -> None:
     vocabulary = model.source
-    segmenter = Segmenter(Merges.read(codes))
+    segmenter = Segmenter.read(codes)
     draws = [vocabulary.sample(GERMAN[0], seed, 0.3) for seed in range(20)]
     assert draws == [vocabulary.sample(GERMAN[0], seed, 0.3) for seed in range(20)]
     assert len({tuple(draw) for draw in draws}) > 5

@@ -16,7 +16,7 @@ from torch import Tensor
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.convert.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
 from deepwire.data.subwords.base import Vocabulary
-from deepwire.data.subwords.subword_nmt import SEPARATOR, Merges, Segmenter, SubwordNmtVocabulary
+from deepwire.data.subwords.subword_nmt import SEPARATOR, Segmenter, SubwordNmtVocabulary
 from deepwire.data.subwords.words import Dictionary, WordVocabulary
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.shortlist import ShortlistTable
@@ -224,7 +224,7 @@ def _vocabulary(pieces: list[str], codes: Path | None) -> Vocabulary:
         piece.removesuffix(SEPARATOR) if joins else f"{piece} "
         for piece, joins in zip(pieces, joined, strict=True)
     ]
-    return SubwordNmtVocabulary(Segmenter(Merges.read(codes)), Dictionary(written))
+    return SubwordNmtVocabulary(Segmenter.read(codes), Dictionary(written))
 
 
 def convert(

@@ -9,6 +9,7 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import accumulate
 
 NEVER = 1 << 60
@@ -32,17 +33,11 @@ class DropoutMerges:
 
     def __init__(self, split: Callable[[str], list[str]], rank: Callable[[str, str], int]) -> None:
         self._split, self._rank = split, rank
-        self._paths: dict[str, list[tuple[list[str], list[int]]]] = {}
+        self._kept_path = lru_cache(_MAX_PATHS)(self._path)
 
     def cut(self, word: str, dropout: float, generator: random.Random) -> list[str]:
         """The symbols of a word, which is not empty, after random merges; a new list."""
-        path = self._paths.get(word)
-        if path is None:
-            path = self._path(word)
-            if len(word) <= LONGEST_KEPT:
-                if len(self._paths) >= _MAX_PATHS:
-                    self._paths.clear()
-                self._paths[word] = path
+        path = (self._kept_path if len(word) <= LONGEST_KEPT else self._path)(word)
         step = int(math.log(1.0 - generator.random()) / math.log1p(-dropout))
         if step >= len(path) - 1:
             return path[-1][0].copy()

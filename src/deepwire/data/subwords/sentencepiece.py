@@ -12,11 +12,11 @@ import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import accumulate, chain, permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Self
+from typing import Self, TypeVar
 from unicodedata import normalize
 
 import numpy as np
@@ -28,6 +28,8 @@ from deepwire.data.subwords.words import UNKNOWN, Dictionary
 from deepwire.data.text.pairs import Pair, Reservoir, Texts, hashes, without_surrogates
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
 from deepwire.errors import DataError, ModelError
+
+Made = TypeVar("Made")
 
 SPACE = "\u2581"
 """SentencePiece writes a space as this character; in text it must be told from a space."""
@@ -87,11 +89,7 @@ class SentencePieceVocabulary(Vocabulary):
 
     def encode(self, text: str) -> list[int]:
         """Text to piece numbers; spaces at the ends are dropped and runs of them count as one."""
-        try:
-            ids: list[int] = self._processor.encode(escaped(text))
-        except _LONE_SURROGATE:
-            ids = self._processor.encode(escaped(without_surrogates(text)))
-        return ids
+        return _given(self._processor.encode, text)
 
     def encode_lines(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of each text."""
@@ -105,10 +103,7 @@ class SentencePieceVocabulary(Vocabulary):
         """A random segmentation; the text is normalised as in `encode`."""
         if strength == 0:
             return self.encode(text)
-        try:
-            normal = self._processor.normalize(escaped(text))
-        except _LONE_SURROGATE:
-            normal = self._processor.normalize(escaped(without_surrogates(text)))
+        normal = _given(self._processor.normalize, text)
         generator, piece_ids, ids = random.Random(seed), self._piece_ids, list[int]()
         for word in _WORD.findall(normal):
             for piece in self._cut(word, strength, generator):
@@ -223,25 +218,27 @@ class BpeVocabulary(SentencePieceVocabulary):
 class UnigramVocabulary(SentencePieceVocabulary):
     """Unigram language model (Kudo 2018); sampling draws from all segmentations, smoothed by alpha."""
 
-    @cached_property
-    def _lattices(self) -> dict[tuple[str, float], Lattice]:
-        return {}
-
     def _cut(self, word: str, strength: float, generator: random.Random) -> list[str]:
-        lattice = self._lattices.get((word, strength))
-        if lattice is None:
-            lattice = self._new_lattice(word, strength)
-            if len(word) <= LONGEST_KEPT:
-                if len(self._lattices) >= _MAX_CACHED:
-                    self._lattices.clear()
-                self._lattices[word, strength] = lattice
-        return lattice.draw(generator)
+        lattice = self._kept_lattice if len(word) <= LONGEST_KEPT else self._new_lattice
+        return lattice(word, strength).draw(generator)
+
+    @cached_property
+    def _kept_lattice(self) -> Callable[[str, float], Lattice]:
+        return lru_cache(_MAX_CACHED)(self._new_lattice)
 
     @cached_property
     def _new_lattice(self) -> Callable[[str, float], Lattice]:
         scores = {piece: self._processor.get_score(number) for piece, number in self._piece_ids.items()}
         unknown, longest = min(scores.values()) - _UNKNOWN_PENALTY, max(map(len, scores))
         return partial(Lattice, scores, unknown, longest)
+
+
+def _given(function: Callable[[str], Made], text: str) -> Made:
+    """A function of SentencePiece called with a text; halves of surrogate pairs in it become U+FFFD."""
+    try:
+        return function(escaped(text))
+    except _LONE_SURROGATE:
+        return function(escaped(without_surrogates(text)))
 
 
 def escaped(text: str) -> str:

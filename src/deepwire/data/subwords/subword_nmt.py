@@ -23,18 +23,31 @@ _LATEST = (0, 2)
 _EARLIEST = (0, 1)
 
 
-class Merges:
-    """BPE merges in the order of learning (Sennrich et al. 2016, "Neural machine translation of rare words").
+SEPARATOR = "@@"
+"""Shown after a piece that does not end its word."""
+UNKNOWN = "\u2047 "
+_MAX_CACHED = 1 << 18
 
-    They are made of the lines of a file of codes, which errors call `where`; the first may be `#version: 0.2`
-    (without it: 0.1).
+
+class Segmenter:
+    """Cuts words by BPE merges (Sennrich et al. 2016, "Neural machine translation of rare words").
+
+    A piece that ends its word is written with a space behind it, as in the text: pieces are told apart
+    whatever characters they hold, and `"".join` undoes the segmentation.
+
+    Args:
+        lines: Of a file of codes, in the order of learning; the first may be `#version: 0.2` (without: 0.1).
+        where: The file, in errors.
+        allowed: Pieces (written `x@@` and `x`) that may be used, in vocabularies of earlier versions; others
+            are split until they are allowed or single characters. None allows all.
 
     Raises:
         DataError: a line is not two symbols, or the version is unknown.
     """
 
-    def __init__(self, lines: list[str], where: str) -> None:
+    def __init__(self, lines: list[str], where: str, allowed: Collection[str] | None = None) -> None:
         self.lines = lines
+        self.allowed = None if allowed is None else frozenset(allowed)
         self._word_end_is_own_symbol = _version(lines, where) == _EARLIEST
         self._ranks: dict[tuple[str, str], int] = {}
         for number, line in enumerate(lines, 1):
@@ -53,18 +66,26 @@ class Merges:
         self._random_merges = DropoutMerges(self._split, self._rank)
 
     @classmethod
-    def read(cls, path: Path) -> Merges:
+    def read(cls, path: Path, allowed: Collection[str] | None = None) -> Segmenter:
         """Reads a file of codes; a DataError where it is missing, is not UTF-8, or is no such file."""
         lines = [line if isinstance(line, str) else line.text for line in read_lines(path)]
         while lines and not lines[-1]:
             lines.pop()
-        return cls(lines, display(path))
+        return cls(lines, display(path), allowed)
 
     def cut(self, word: str, dropout: float = 0.0, generator: random.Random | None = None) -> list[str]:
-        """The pieces of a word; `"".join` gives the word back.
+        """The pieces of a word that is not empty.
 
         `dropout` is the probability to pass over a possible merge (BPE-dropout), which the generator draws.
         """
+        pieces = self._merge(word, dropout, generator)
+        if self.allowed is not None:
+            last = len(pieces) - 1
+            pieces = [part for i, piece in enumerate(pieces) for part in self._known(piece, i == last)]
+        pieces[-1] += " "
+        return pieces
+
+    def _merge(self, word: str, dropout: float, generator: random.Random | None) -> list[str]:
         if len(word) == 1:
             return [word]
         if generator is not None:
@@ -90,7 +111,17 @@ class Merges:
         symbols[-1] = symbols[-1].removesuffix(END)
         return symbols
 
-    def undo(self, piece: str, final: bool) -> tuple[str, str] | None:
+    def _known(self, piece: str, final: bool) -> Iterator[str]:
+        """The allowed pieces or single characters of one piece; `final`: it ends its word."""
+        known = (piece if final else piece + SEPARATOR) in (self.allowed or ())
+        parts = None if known else self._undo(piece, final)
+        if parts is None:
+            yield piece
+        else:
+            yield from self._known(parts[0], False)
+            yield from self._known(parts[1], final)
+
+    def _undo(self, piece: str, final: bool) -> tuple[str, str] | None:
         """The two parts that were merged to a piece (`final`: the last of its word), or None."""
         parts = self._parts.get(piece + END if final else piece)
         if parts is None or not final:
@@ -126,51 +157,9 @@ def _version(lines: list[str], where: str) -> tuple[int, ...]:
     return version
 
 
-SEPARATOR = "@@"
-"""Shown after a piece that does not end its word."""
-UNKNOWN = "\u2047 "
-_MAX_CACHED = 1 << 18
-
-
 def shown(piece: str) -> str:
     """A piece as subword-nmt writes it; ours has a space behind it where it ends its word."""
     return piece[:-1] if piece.endswith(" ") else piece + SEPARATOR
-
-
-class Segmenter:
-    """Cuts words into pieces.
-
-    A piece that ends its word is written with a space behind it, as in the text: pieces are told apart
-    whatever characters they hold, and `"".join` undoes the segmentation.
-
-    Args:
-        merges: The codes.
-        allowed: Pieces (written `x@@` and `x`) that may be used, in vocabularies of earlier versions; others
-            are split until they are allowed or single characters. None allows all.
-    """
-
-    def __init__(self, merges: Merges, allowed: Collection[str] | None = None) -> None:
-        self.merges = merges
-        self.allowed = None if allowed is None else frozenset(allowed)
-
-    def cut(self, word: str, dropout: float = 0.0, generator: random.Random | None = None) -> list[str]:
-        """The pieces of a word that is not empty."""
-        pieces = self.merges.cut(word, dropout, generator)
-        if self.allowed is not None:
-            last = len(pieces) - 1
-            pieces = [part for i, piece in enumerate(pieces) for part in self._split(piece, i == last)]
-        pieces[-1] += " "
-        return pieces
-
-    def _split(self, piece: str, final: bool) -> Iterator[str]:
-        """The allowed pieces or single characters of one piece; `final`: it ends its word."""
-        known = (piece if final else piece + SEPARATOR) in (self.allowed or ())
-        parts = None if known else self.merges.undo(piece, final)
-        if parts is None:
-            yield piece
-        else:
-            yield from self._split(parts[0], False)
-            yield from self._split(parts[1], final)
 
 
 class SubwordNmtVocabulary(Vocabulary):
@@ -222,7 +211,7 @@ class SubwordNmtVocabulary(Vocabulary):
         """The codes, the dictionary, and the pieces that may be used (null: all)."""
         allowed = None if self._segmenter.allowed is None else sorted(self._segmenter.allowed)
         return {
-            f"{name}.codes": "".join(f"{line}\n" for line in self._segmenter.merges.lines).encode(),
+            f"{name}.codes": "".join(f"{line}\n" for line in self._segmenter.lines).encode(),
             f"{name}.pieces.json": self._dictionary.to_json(),
             f"{name}.allowed.json": as_json(allowed),
         }
@@ -231,7 +220,7 @@ class SubwordNmtVocabulary(Vocabulary):
     def from_files(cls, files: Mapping[str, bytes], name: str) -> SubwordNmtVocabulary:
         """The vocabulary of which `files` gave these."""
         codes = files[f"{name}.codes"].decode().removesuffix("\n").split("\n")
-        segmenter = Segmenter(Merges(codes, f"{name}.codes"), json.loads(files[f"{name}.allowed.json"]))
+        segmenter = Segmenter(codes, f"{name}.codes", json.loads(files[f"{name}.allowed.json"]))
         return cls(segmenter, Dictionary.from_json(files[f"{name}.pieces.json"]))
 
 
@@ -242,8 +231,8 @@ def learn_pieces(
 
     A DataError where a file of codes is missing or damaged, or no piece is frequent enough.
     """
-    source = Segmenter(Merges.read(config.codes))
-    target = source if config.target_codes is None else Segmenter(Merges.read(config.target_codes))
+    source = Segmenter.read(config.codes)
+    target = source if config.target_codes is None else Segmenter.read(config.target_codes)
     counter = PieceCounter()
     counters = counter, counter if config.joint else PieceCounter()
     sides = list(zip((source, target), counters, (Counter[str](), Counter[str]()), strict=True))
