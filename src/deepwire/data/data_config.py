@@ -147,40 +147,19 @@ class CorpusConfig(ShorthandSection):
             raise ValueError("more_references and alignments need a prefix, or source_file and target_file")
         if (self.source_column or self.target_column) and self.tsv is None and self.jsonl is None:
             raise ValueError("source_column and target_column are for tsv and jsonl only")
-        self._check_languages()
-        return self
-
-    def _check_languages(self) -> None:
         if (self.source is None) != (self.target is None):
             raise ValueError("source and target of a corpus belong together: give both")
         if self.source is not None and self.languages is not None:
             raise ValueError("a corpus has either source and target, or languages")
-        for name in (self.source, self.target, *(self.languages or ())):
-            if name is not None:
-                check_language(name)
-        if self.source is not None and self.source == self.target:
-            raise ValueError(f"source and target are both {self.source!r}: both sides would be the same text")
-
-    def check_text(self, role: Role, text: TextConfig) -> None:
-        """Raise a `ValueError` where this is no text of one side."""
-        if self.prefix is None and self.jsonl is None:
-            raise ValueError(
-                f"{role}: a language model reads files of text, a prefix with a target, or jsonl"
-            )
-        if self.jsonl is not None and text.unit != "lines":
-            raise ValueError(f"{role}: a line of jsonl is a document of its own: set data.text.unit to lines")
+        for name in filter(None, (self.source, self.target, *(self.languages or ()))):
+            check_language(name)
+        return self
 
     @property
     def label(self) -> str:
         """The name of this corpus in reports and errors: its name, else the name of its file."""
         path = self.prefix or self.source_file or self.tsv or self.jsonl or self.opus100
         return self.name or ("stdin" if path is None or path == STDIN else path.name)
-
-    @property
-    def is_multi_way(self) -> bool:
-        """Whether the corpus may hold more than two languages, each in a file or under a key of its own."""
-        named = self.prefix is not None or self.opus100 is not None or self.jsonl is not None
-        return named and self.source is None and self.source_column is None and self.target_column is None
 
 
 def _as_list(value: object) -> object:
@@ -277,10 +256,10 @@ class DataConfig(Section):
     @model_validator(mode="after")
     def _check_corpora(self) -> Self:
         for role, corpora in self.corpora().items():
-            if role != "train" and any(corpus.weight != 1 for corpus in corpora):
-                raise ValueError(f"{role} cannot have a weight: weights are for train")
-            if role != "train" and any(corpus.alignments for corpus in corpora):
-                raise ValueError(f"{role} cannot have alignments: they are for train")
+            if role != "train" and any(corpus.weight != 1 or corpus.alignments for corpus in corpora):
+                raise ValueError(f"{role} cannot have a weight or alignments: they are for train")
+            if role != "train" and len(corpora) > 1 and not self.directions:
+                raise ValueError(f"{role} is one corpus, not {len(corpora)}; several need directions")
             if any(corpus.more_references for corpus in corpora) and (role != "test" or self.directions):
                 why = "with directions" if role == "test" else f"in {role}"
                 raise ValueError(f"more_references are for test with source and target, not {why}")
@@ -325,10 +304,14 @@ class DataConfig(Section):
         if asked := [name for name, is_set in wanted.items() if is_set]:
             raise ValueError(f"{asked[0]} is for pairs of sentences, and a language model reads one text")
         for role, corpora in self.corpora().items():
-            if role != "train" and len(corpora) > 1:
-                raise ValueError(f"{role} is one corpus, not {len(corpora)}")
-            for corpus in corpora:
-                corpus.check_text(role, text)
+            if any(corpus.prefix is None and corpus.jsonl is None for corpus in corpora):
+                raise ValueError(
+                    f"{role}: a language model reads files of text, a prefix with a target, or jsonl"
+                )
+            if text.unit != "lines" and any(corpus.jsonl for corpus in corpora):
+                raise ValueError(
+                    f"{role}: a line of jsonl is a document of its own: set data.text.unit to lines"
+                )
 
     def _check_two_languages(self) -> None:
         every = [corpus for corpora in self.corpora().values() for corpus in corpora]
@@ -337,9 +320,6 @@ class DataConfig(Section):
             for corpus in every
         ):
             raise ValueError(f"source and target are both {self.source!r}: both sides would be the same text")
-        for role, corpora in self.corpora().items():
-            if role != "train" and len(corpora) > 1:
-                raise ValueError(f"{role} is one corpus, not {len(corpora)}; several need directions")
         if any(corpus.source or corpus.languages or corpus.directions or corpus.opus100 for corpus in every):
             raise ValueError(
                 "source, target, languages, directions and opus100 of a corpus need data.directions"
@@ -371,7 +351,8 @@ def serves(corpus: CorpusConfig, direction: Direction) -> bool:
 
 def _check_multilingual(role: Role, corpus: CorpusConfig, languages: Languages) -> None:
     name = f"{role} {corpus.label}"
-    if corpus.source is None and not corpus.is_multi_way:
+    of_two = corpus.source_file or corpus.tsv or corpus.source_column or corpus.target_column
+    if corpus.source is None and of_two:
         raise ValueError(f"{name}: say which languages it holds with source and target")
     for language in (corpus.source, corpus.target, *(corpus.languages or ())):
         if language is not None and language not in languages.names:

@@ -14,7 +14,6 @@ TagPlace = Literal["source", "target", "both", "none"]
 
 _LANGUAGE = r"[a-z]{2,3}(?:_[A-Za-z0-9]{2,8}|-[A-Z][A-Za-z0-9]{1,7}|-[0-9]{3})*"
 # After a hyphen within a language tag there is no small letter, so a direction splits in only one way.
-_LANGUAGE_TAG = re.compile(_LANGUAGE)
 _DIRECTION = re.compile(f"({_LANGUAGE})-({_LANGUAGE})")
 _FORM = "two or three small letters, then perhaps a script or country, such as de, pt_BR, zh-Hans"
 
@@ -41,7 +40,7 @@ class Direction(NamedTuple):
 
 def check_language(name: str) -> None:
     """Raises a ValueError unless the name has the form of a language tag: `de`, `pt_BR`, `zh-Hans`."""
-    if _LANGUAGE_TAG.fullmatch(name) is None:
+    if re.fullmatch(_LANGUAGE, name) is None:
         raise ValueError(f"{name!r} is not a language tag: {_FORM}")
 
 

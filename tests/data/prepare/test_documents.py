@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream, validation_batches
-from deepwire.data.batches.collator import Batch, ContextSide, sides_with_context
+from deepwire.data.batches.collator import Batch, Collator, ContextSide
 from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
 from deepwire.data.context import ContextConfig, in_front
 from deepwire.data.data_config import DataConfig
@@ -176,6 +176,6 @@ def side_of(rows: list[list[int]], previous: np.ndarray, count: int, most: int) 
             writer.add(block, block)
             writer.finish(len(rows), previous)
         store = TokenStore(Path(folder) / "s")
-        side, _ = sides_with_context(store, ContextConfig(source=count, max_length=most), None)
+        side, _ = Collator(store, False, None, ContextConfig(source=count, max_length=most)).sides
     assert isinstance(side, ContextSide)
     return side

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -88,23 +89,6 @@ class ContextSide:
         return whole, taken
 
 
-def sides_with_context(
-    store: TokenStore, context: ContextConfig, languages: Languages | None
-) -> tuple[StoreSide | ContextSide, StoreSide | ContextSide]:
-    """Both sides, with context where it is asked for; a DataError for a store without documents."""
-    previous = store.previous
-    if context.used and previous is None:
-        raise DataError(f"{store.folder}: its pairs have no documents", "delete it, and prepare again")
-
-    def side_of(side: StoreSide, count: int) -> StoreSide | ContextSide:
-        if not count or previous is None:
-            return side
-        separator = separator_of(side.vocabulary, languages)
-        return ContextSide(side, previous, count=count, most=context.max_length, separator=separator)
-
-    return side_of(store.source_side, context.source), side_of(store.target_side, context.target)
-
-
 _TOLERANCE = 16
 """A share may begin this part of a share early or late where that spares cutting a batch."""
 ROWS = 8
@@ -137,43 +121,34 @@ def partition_batches(batches: Sequence[tuple[int, int]], processes: int) -> lis
     batches keep many processes busy, and a process has at most two more passes than its share has batches.
     With fewer rows than processes some get nothing.
     """
-    ends = list(accumulate((rows * width for rows, width in batches), initial=0))
-    cuts = [(0, 0)]
-    for number in range(1, processes):
-        cuts.append(_cut(batches, ends, number, processes))
-    cuts.append((len(batches), 0))
-    return [_stretch(batches, *first, *last) for first, last in pairwise(cuts)]
+    # The bounds of the batches, in tokens and in rows.
+    tokens = [0, *accumulate(rows * width for rows, width in batches)]
+    starts = [0, *accumulate(rows for rows, _ in batches)]
 
+    def cut(number: int) -> int:
+        """The row, of all batches, where share `number` begins."""
+        # In units of a `processes`-th of a token, so that all numbers are whole.
+        wanted, tolerance = tokens[-1] * number, tokens[-1] // _TOLERANCE
+        batch = bisect_right(tokens, wanted // processes, 1) - 1
+        if batch == len(batches):
+            return starts[-1]
+        before, behind = wanted - tokens[batch] * processes, tokens[batch + 1] * processes - wanted
+        if min(before, behind) <= tolerance:
+            return starts[batch] if before <= behind else starts[batch + 1]
+        rows, width = batches[batch]
+        row = round(before / (width * processes))
+        if rows >= ROWS * ROWS:  # with fewer, shares would be too unequal
+            row = ROWS * round(row / ROWS)
+        return starts[batch] + min(row, rows)
 
-def _cut(
-    batches: Sequence[tuple[int, int]], ends: Sequence[int], number: int, processes: int
-) -> tuple[int, int]:
-    """Batch and row where share `number` begins; `ends` are the bounds of the batches, from 0."""
-    # In units of a `processes`-th of a token, so that all numbers are whole.
-    wanted, tolerance = ends[-1] * number, ends[-1] // _TOLERANCE
-    batch = next((index for index, end in enumerate(ends[1:]) if end * processes > wanted), len(batches))
-    if batch == len(batches):
-        return batch, 0
-    before, behind = wanted - ends[batch] * processes, ends[batch + 1] * processes - wanted
-    if min(before, behind) <= tolerance:
-        return (batch, 0) if before <= behind else (batch + 1, 0)
-    rows, width = batches[batch]
-    row = round(before / (width * processes))
-    if rows >= ROWS * ROWS:  # with fewer, shares would be too unequal
-        row = ROWS * round(row / ROWS)
-    return (batch, row) if row < rows else (batch + 1, 0)
-
-
-def _stretch(
-    batches: Sequence[tuple[int, int]], batch: int, row: int, last: int, last_row: int
-) -> list[BatchPiece]:
-    """The pieces from a row of a batch up to a row of another."""
-    pieces = []
-    while (batch, row) < (last, last_row):
-        stop = last_row if batch == last else batches[batch][0]
-        pieces.append(BatchPiece(batch, row, stop))
-        batch, row = batch + 1, 0
-    return pieces
+    return [
+        [
+            BatchPiece(batch, max(first, start) - start, min(last, stop) - start)
+            for batch, (start, stop) in enumerate(pairwise(starts))
+            if max(first, start) < min(last, stop)
+        ]
+        for first, last in pairwise([0, *map(cut, range(1, processes)), starts[-1]])
+    ]
 
 
 Column = int | NDArray[np.int64]
@@ -302,7 +277,20 @@ class Collator:
         if languages is not None and store.directions is None:
             raise DataError(f"{store.folder}: its pairs have no directions", "delete it, and prepare again")
         self._store, self._source_bos, self._languages, self._links = store, source_bos, languages, links
-        self.sides = sides_with_context(store, context, languages)
+        previous = store.previous
+        if context.used and previous is None:
+            raise DataError(f"{store.folder}: its pairs have no documents", "delete it, and prepare again")
+
+        def with_context(side: StoreSide, count: int) -> StoreSide | ContextSide:
+            if not count or previous is None:
+                return side
+            separator = separator_of(side.vocabulary, languages)
+            return ContextSide(side, previous, count=count, most=context.max_length, separator=separator)
+
+        self.sides = (
+            with_context(store.source_side, context.source),
+            with_context(store.target_side, context.target),
+        )
         self.separator: int | None = None
         if context.target and context.loss == "current":
             self.separator = separator_of(store.target_side.vocabulary, languages)

@@ -87,14 +87,8 @@ def _has_text(prefix: Path, direction: Direction) -> bool:
     return any(existing_text(prefix, language) for language in direction)
 
 
-def opus100_prefix(folder: Path, direction: Direction, split: str) -> Path | None:
-    """Where OPUS-100 as published has a text of a direction; None where it has none.
-
-    Args:
-        folder: The folder with `supervised` and `zero-shot` in it, or the one above, with `v1.0`.
-        direction: Either order; OPUS-100 names its pairs in alphabetical order.
-        split: `train`, `dev` or `test`; five languages have only `train`, zero-shot pairs only `test`.
-    """
+def _opus100_prefix(folder: Path, direction: Direction, split: str) -> Path | None:
+    """Where OPUS-100 as published, or the folder above it with `v1.0`, has a text; None where it has none."""
     if not (folder / "supervised").is_dir() and (folder / _OPUS100_VERSION).is_dir():
         folder = folder / _OPUS100_VERSION
     for kind in ("supervised", "zero-shot"):
@@ -114,7 +108,7 @@ def _turned(corpus: CorpusConfig, direction: Direction, role: Role) -> CorpusCon
         "name": f"{corpus.label}.{direction}",
     }
     if corpus.opus100 is not None:
-        prefix = opus100_prefix(corpus.opus100, direction, _OPUS100_SPLITS[role])
+        prefix = _opus100_prefix(corpus.opus100, direction, _OPUS100_SPLITS[role])
         if prefix is None and role != "train":
             return None
         pair = "-".join(sorted(direction))
@@ -184,7 +178,7 @@ def reader(corpus: CorpusConfig, data: DataConfig, index: int) -> Reader:
     if corpus.tsv is not None:
         columns = (corpus.source_column or 1, corpus.target_column or 2)
         return TsvReader(corpus.tsv, columns, index, on_bad)
-    return (Reader if data.text is None else TextReader)(corpus_files(corpus, data), index, on_bad)
+    return Reader(corpus_files(corpus, data), index, on_bad)
 
 
 def corpus_files(corpus: CorpusConfig, data: DataConfig) -> list[Path]:
@@ -337,7 +331,10 @@ class Lines:
 
 
 class Reader:
-    """A corpus whose sides lie in two files, line by line translations of each other. It can be pickled."""
+    """A corpus whose sides lie in two files, line by line translations of each other. It can be pickled.
+
+    A single file of text is the target side, and all sources are empty.
+    """
 
     def __init__(self, paths: Sequence[Path], corpus: int, on_bad_utf8: BadUtf8) -> None:
         self._paths, self._path = paths, paths[0]
@@ -368,7 +365,8 @@ class Reader:
         Raises:
             DataError: a line is not UTF-8 (and `on_bad_utf8` is `error`), or lacks a column or key.
         """
-        return Lines.of(block.first, self._decoded(block, notes, 0), self._decoded(block, notes, 1))
+        *sources, targets = (self._decoded(block, notes, file) for file in range(len(self._paths)))
+        return Lines.of(block.first, sources[0] if sources else [""] * len(targets), targets)
 
     def _decoded(self, block: RawBlock, notes: ReadNotes, file: int = 0) -> list[Line]:
         decoder = Decoder(self._paths[file], self._on_bad_utf8, notes, before=block.first - 1)
@@ -378,15 +376,6 @@ class Reader:
 def _refuse_empty(names: Sequence[str]) -> None:
     if names:
         raise DataError(f"{' and '.join(names)}: {'is' if len(names) == 1 else 'are'} empty")
-
-
-class TextReader(Reader):
-    """A file of text; it is the target side, and all sources are empty."""
-
-    def parse(self, block: RawBlock, notes: ReadNotes) -> Lines:
-        """See `Reader`."""
-        lines = self._decoded(block, notes)
-        return Lines.of(block.first, [""] * len(lines), lines)
 
 
 class TsvReader(Reader):
