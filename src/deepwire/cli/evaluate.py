@@ -13,7 +13,7 @@ from deepwire.cli.line_by_line import tell, warn
 from deepwire.cli.settings import with_settings
 from deepwire.errors import UsageError
 from deepwire.io.json_lines import json_line
-from deepwire.io.output import check_output
+from deepwire.io.output import check_output, write_output
 
 if TYPE_CHECKING:
     from deepwire.api.evaluate import ReadSystem
@@ -100,7 +100,7 @@ def evaluate(
     from deepwire.evaluation import comparison
     from deepwire.evaluation.metric_choice import LanguageMetrics, metric_name, parse_tokenizers
     from deepwire.evaluation.test_sets import known_direction, test_set_files
-    from deepwire.evaluation.texts import SearchSettings, read_text, target_language, write_lines
+    from deepwire.evaluation.texts import SearchSettings, read_text, target_language
 
     models = list(model or ())
     files = [str(Path(name)) for name in hypotheses or ()]
@@ -137,7 +137,7 @@ def evaluate(
     texts, references, text = texts_of(systems, [*map(read_text, reference or ())], read, evaluation, warn)
     try:
         if output is not None:
-            write_lines(output, texts[-1].lines)
+            write_output(output, "".join(f"{line}\n" for line in texts[-1].lines))
     finally:  # the scores are shown even when the disk is full
         report = score_texts(texts, references, evaluation, test, warn, text)
         for warning in report.warnings:

@@ -25,6 +25,7 @@ from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.evaluation.significance import Comparison
 from deepwire.evaluation.texts import SearchSettings, Text, parse_direction, texts_at, texts_of_run
 from deepwire.io.atomic import disk_errors
+from deepwire.io.output import write_output
 
 if TYPE_CHECKING:
     from deepwire.decoding.translator import Translator
@@ -318,7 +319,8 @@ def evaluate_directions(request: DirectionsRequest, warn: LogFn, progress: LogFn
         source, reference = tests.read(direction)
         translations = [each.translate(direction, source) for each in systems]
         if request.output is not None:
-            texts.write_lines(request.output / f"{direction}{HYPOTHESES}", translations[0].lines)
+            lines = "".join(f"{line}\n" for line in translations[0].lines)
+            write_output(request.output / f"{direction}{HYPOTHESES}", lines)
         metrics = request.metrics.of(direction.target)
         report = compare(translations, reference.references, metrics, paired, source)
         ours, *theirs = report.systems

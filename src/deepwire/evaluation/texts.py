@@ -16,8 +16,6 @@ from deepwire.data.text.corpus import by_reference, corpus_files, directed, read
 from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.data.text.pairs import Pair
 from deepwire.errors import DataError, LogFn, ModelError, UsageError
-from deepwire.io.atomic import disk_errors
-from deepwire.io.output import open_output
 from deepwire.io.regular_files import read_regular
 
 if TYPE_CHECKING:
@@ -243,12 +241,6 @@ def usable_pairs(corpus: CorpusConfig, data: DataConfig) -> list[Pair]:
             "scoring needs every line; repair it",
         )
     return pairs
-
-
-def write_lines(path: Path, lines: Sequence[str]) -> None:
-    """Writes a text in one piece: after a crash there is the whole file or the old one."""
-    with disk_errors(path), open_output(path) as out:
-        out.writelines(f"{line}\n" for line in lines)
 
 
 def data_section(model: str) -> DataConfig:

@@ -76,21 +76,14 @@ def _end(number: int, _frame: FrameType | None) -> NoReturn:
 
 def require_space(folder: Path, needed: int) -> None:
     """Raises a ResourceError where a write of ``needed`` bytes cannot fit on the disk of ``folder``."""
+    from rich.filesize import decimal
+
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ResourceError(
-            f"{folder}: a write needs {human_bytes(needed)}, but only {human_bytes(free)} are free",
+            f"{folder}: a write needs {decimal(needed)}, but only {decimal(free)} are free",
             "free some space and run the same command again; what was saved before is intact",
         )
-
-
-def human_bytes(count: float) -> str:
-    """``count`` bytes as people read them: ``812 B``, ``3.1 GB`` (powers of 1000)."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
 
 
 _TEMPORARY = ".tmp"

@@ -10,13 +10,13 @@ from functools import partial
 from statistics import mean
 
 import torch
+from rich.filesize import decimal
 
 from deepwire.checkpoint.model_files import bytes_of
 from deepwire.checkpoint.store import model_parameters
 from deepwire.config.counts import counted
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.io.atomic import human_bytes
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import DeviceUpdate, feed, peak_memory
 from deepwire.training.log import RunLog, human_time, short
@@ -65,8 +65,8 @@ class DryRun:
         return [
             f"parameters      {short(self.parameters)}",
             f"computes        {self.place}",
-            f"memory          {human_bytes(self.memory)} at most in {self.updates + _WARM_UP} updates",
-            f"checkpoint      {human_bytes(self.checkpoint)} on disk",
+            f"memory          {decimal(self.memory)} at most in {self.updates + _WARM_UP} updates",
+            f"checkpoint      {decimal(self.checkpoint)} on disk",
             f"speed           {short(self.tokens_per_second)} target tokens/s, {self.seconds:.3g} s/update",
             f"first loss      {self.loss:.3f} per target token",
             f"an epoch        {_length(self.updates_in_epoch, self.seconds)}",
