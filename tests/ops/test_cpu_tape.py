@@ -16,6 +16,7 @@ from torch.nn import functional
 from deepwire.ops import cpu_tape
 from deepwire.ops.compiled_c import compiled_library
 from deepwire.ops.cpu_tape import CpuTape, ValueReadError, library
+from deepwire.ops.packed_linear import Float16Linear, Int8Linear, has_kernels
 
 COMPILED = cast(ctypes.CDLL, library())
 pytestmark = pytest.mark.skipif(library() is None, reason="needs a C compiler")
@@ -61,6 +62,25 @@ def test_known_operations_are_done_as_by_torch(name, monkeypatch):
         found.zero_()
         replay()
         torch.testing.assert_close(found, KNOWN[name](x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("packed", "flag"), [(Float16Linear, "has_halves"), (Int8Linear, "has_bytes")])
+@pytest.mark.skipif(not has_kernels("int8"), reason="torch has no such kernels here")
+def test_packed_weights_are_read_in_c(packed, flag):
+    x, weight = torch.randn(7, 13), torch.randn(37, 13)
+    part = packed(weight, BIAS)
+    with torch.inference_mode():
+        tape = CpuTape(torch.nn.Module(), COMPILED)
+        for _ in range(2):
+            found, replay = tape.capture(lambda: part(x))
+        known = ctypes.c_int64.in_dll(COMPILED, flag).value
+        assert (replay.code is not None) == known == len(tape._packed)  # a weight is read once
+        x.copy_(torch.randn(7, 13))
+        x[0] = 0
+        x[1, 2] = torch.nan
+        found.zero_()
+        replay()
+        torch.testing.assert_close(found, part(x), rtol=1e-6, atol=1e-6, equal_nan=True)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 
 typedef int64_t i64;
 /* As wide as a register, since gcc takes wider vectors apart in memory; and so many rows as there is room for. */
@@ -140,30 +143,53 @@ static void elementwise(const i64 *c) {
 }
 
 /* R rows by two panels of the weight; a panel has LANES outputs for each input. */
-#define BLOCK(R)                                                                                           \
-    static void block##R(const float *x, i64 sx, const float *w, i64 inputs, vec *out) {                   \
+#define BLOCK(NAME, R, FORMAT, LOAD)                                                                       \
+    static void NAME##R(const float *x, i64 sx, const void *panels, i64 inputs, vec *out) {                \
+        const FORMAT *w = panels;                                                                          \
         vec s0[R], s1[R];                                                                                  \
         for (int r = 0; r < R; r++) s0[r] = s1[r] = (vec){0};                                              \
         for (i64 k = 0; k < inputs; k++) {                                                                 \
-            vec a = *(const vec *)(w + k * LANES), b = *(const vec *)(w + (inputs + k) * LANES);           \
+            vec a = LOAD(w + k * LANES), b = LOAD(w + (inputs + k) * LANES);                               \
             for (int r = 0; r < R; r++) { float v = x[r * sx + k]; s0[r] += a * v; s1[r] += b * v; }       \
         }                                                                                                  \
         for (int r = 0; r < R; r++) { out[2 * r] = s0[r]; out[2 * r + 1] = s1[r]; }                        \
     }
-BLOCK(1) BLOCK(2) BLOCK(3) BLOCK(4) BLOCK(5) BLOCK(6) BLOCK(7) BLOCK(8)
-static void (*const BLOCKS[])(const float *, i64, const float *, i64, vec *) = {
-    0, block1, block2, block3, block4, block5, block6, block7, block8};
+#define EACH_R(MAKE, ...)                                                                                  \
+    MAKE(1, __VA_ARGS__) MAKE(2, __VA_ARGS__) MAKE(3, __VA_ARGS__) MAKE(4, __VA_ARGS__)                    \
+    MAKE(5, __VA_ARGS__) MAKE(6, __VA_ARGS__) MAKE(7, __VA_ARGS__) MAKE(8, __VA_ARGS__)
+#define FLOATS(p) (*(const vec *)(p))
+#define OF_FLOATS(R, ...) BLOCK(floats, R, float, FLOATS)
+EACH_R(OF_FLOATS)
+#if defined __AVX512F__
+#define HALVES(p) ((vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p))))
+#elif defined __F16C__
+#define HALVES(p) ((vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p))))
+#endif
+#ifdef HALVES
+#define OF_HALVES(R, ...) BLOCK(halves, R, int16_t, HALVES)
+EACH_R(OF_HALVES)
+#define OR_HALVES(R) halves##R
+const i64 has_halves = 1;
+#else
+#define OR_HALVES(R) floats##R
+const i64 has_halves = 0;
+#endif
+static void (*const BLOCKS[2][9])(const float *, i64, const void *, i64, vec *) = {
+    {0, floats1, floats2, floats3, floats4, floats5, floats6, floats7, floats8},
+    {0, OR_HALVES(1), OR_HALVES(2), OR_HALVES(3), OR_HALVES(4), OR_HALVES(5), OR_HALVES(6), OR_HALVES(7), OR_HALVES(8)}};
 
-/* x panels bias y; rows inputs outputs, strides of rows of x and y: y = x W^T + b, bias 0: none */
+/* x panels bias y; rows inputs outputs, strides of rows of x and y; whether the panels are of float16:
+ * y = x W^T + b, bias 0: none */
 static void linear(const i64 *c) {
-    i64 rows = c[4], inputs = c[5], outputs = c[6];
+    i64 rows = c[4], inputs = c[5], outputs = c[6], size = c[9] ? 2 : 4;
 #pragma omp parallel for schedule(static) if (inputs * outputs >= THREADS_PAY)
     for (i64 first = 0; first < outputs; first += PAIR) {
         i64 count = outputs - first < PAIR ? outputs - first : PAIR;
         for (i64 row = 0; row < rows; row += ROWS) {
             i64 some = rows - row < ROWS ? rows - row : ROWS;
             vec out[2 * ROWS];
-            BLOCKS[some](P(float, c[0]) + row * c[7], c[7], P(float, c[1]) + first * inputs, inputs, out);
+            BLOCKS[c[9]][some](
+                P(float, c[0]) + row * c[7], c[7], P(char, c[1]) + first * inputs * size, inputs, out);
             for (i64 r = 0; r < some; r++) {
                 float *to = P(float, c[3]) + (row + r) * c[8] + first;
                 memcpy(to, out + 2 * r, count * 4);
@@ -172,6 +198,68 @@ static void linear(const i64 *c) {
         }
     }
 }
+
+/* x panels factors zeros y room; rows inputs outputs; 1 / the size of a level: x in bytes times W, whose bytes have
+ * seven bits; from a row's sums of products `zeros` is taken, and `factors` makes numbers of them. A panel has eight
+ * outputs, and of each four inputs in a row; inputs are filled up to fours. */
+#ifdef __AVX2__
+const i64 has_bytes = 1;
+
+static inline __m256i add_products(__m256i sum, __m256i x, __m256i w) {
+#if defined __AVX512VNNI__ && defined __AVX512VL__
+    return _mm256_dpbusd_epi32(sum, x, w);
+#else
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(x, w), _mm256_set1_epi16(1)));
+#endif
+}
+
+#define OF_BYTES(R, ...)                                                                                   \
+    static void bytes##R(const int32_t *x, i64 fours, const __m256i *w, __m256i *out) {                    \
+        __m256i s0[R], s1[R];                                                                              \
+        for (int r = 0; r < R; r++) s0[r] = s1[r] = _mm256_setzero_si256();                                \
+        for (i64 k = 0; k < fours; k++) {                                                                  \
+            __m256i a = _mm256_loadu_si256(w + k), b = _mm256_loadu_si256(w + fours + k);                  \
+            for (int r = 0; r < R; r++) {                                                                  \
+                __m256i v = _mm256_set1_epi32(x[r * fours + k]);                                           \
+                s0[r] = add_products(s0[r], v, a), s1[r] = add_products(s1[r], v, b);                      \
+            }                                                                                              \
+        }                                                                                                  \
+        for (int r = 0; r < R; r++) out[2 * r] = s0[r], out[2 * r + 1] = s1[r];                            \
+    }
+EACH_R(OF_BYTES)
+static void (*const BYTES[])(const int32_t *, i64, const __m256i *, __m256i *) = {
+    0, bytes1, bytes2, bytes3, bytes4, bytes5, bytes6, bytes7, bytes8};
+
+static void linear_of_bytes(const i64 *c) {
+    i64 rows = c[6], inputs = c[7], outputs = c[8], fours = (inputs + 3) / 4;
+    uint8_t *room = P(uint8_t, c[5]);
+    for (i64 row = 0; row < rows; row++) {
+        const float *x = P(float, c[0]) + row * inputs;
+        uint8_t *to = room + row * fours * 4;
+        for (i64 k = 0; k < inputs; k++) {
+            float level = rintf(x[k] * as_float(c[9]) + 128);
+            to[k] = (uint8_t)(int)(level < 0 ? 0 : level > 255 ? 255 : level);
+        }
+    }
+#pragma omp parallel for schedule(static) if (inputs * outputs >= THREADS_PAY)
+    for (i64 first = 0; first < outputs; first += 16) {
+        i64 count = outputs - first < 16 ? outputs - first : 16;
+        for (i64 row = 0; row < rows; row += ROWS) {
+            i64 some = rows - row < ROWS ? rows - row : ROWS;
+            __m256i out[2 * ROWS];
+            BYTES[some](P(int32_t, room) + row * fours, fours, P(__m256i, c[1]) + first / 8 * fours, out);
+            for (i64 r = 0; r < some; r++) {
+                float *to = P(float, c[4]) + (row + r) * outputs + first;
+                const int32_t *sums = (const int32_t *)(out + 2 * r), *zeros = P(int32_t, c[3]) + first;
+                for (i64 i = 0; i < count; i++) to[i] = (float)(sums[i] - zeros[i]) * P(float, c[2])[first + i];
+            }
+        }
+    }
+}
+#else
+const i64 has_bytes = 0;
+static void linear_of_bytes(const i64 *c) { (void)c; }
+#endif
 
 /* q k v bias out room; B H T S h, queries' heads for one of keys; strides B H T of q k v bias out; scale */
 static void attention(const i64 *c) {
@@ -239,7 +327,8 @@ static void put(const i64 *c) {
 }
 
 void run(const i64 *code, i64 length) {
-    static void (*const OPERATIONS[])(const i64 *) = {elementwise, linear, attention, softmax, norm, rows_of, put};
+    static void (*const OPERATIONS[])(const i64 *) = {elementwise, linear, attention, softmax,
+                                                       norm, rows_of, put, linear_of_bytes};
     for (const i64 *end = code + length; code < end; code += code[1]) OPERATIONS[code[0]](code + 2);
 }
 

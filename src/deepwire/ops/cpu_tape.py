@@ -29,14 +29,15 @@ Numbers = npt.NDArray[Any]
 _Record = Callable[..., Tensor | None]
 
 _SOURCE = Path(__file__).with_suffix(".c")
-_PANELS, _MOST_AXES = 32, 6
+# Outputs of float and of byte weights come in multiples of these.
+_PANELS, _EIGHTS, _MOST_AXES = 32, 16, 6
 # In the order of `map` in the C file, as torch calls them.
 _FUNCTIONS = (
     *("clone", "add", "sub", "mul", "div", "neg", "relu", "sigmoid", "tanh", "silu", "gelu", "exp", "sqrt"),
     *("rsqrt", "square", "addcmul", "glu", "abs", "maximum", "sum", "amax"),
 )
 _OF_PARTS = torch._C.DispatchKey.CompositeImplicitAutograd
-_ELEMENTWISE, _LINEAR, _ATTENTION, _SOFTMAX, _NORM, _ROWS, _PUT = range(7)
+_ELEMENTWISE, _LINEAR, _ATTENTION, _SOFTMAX, _NORM, _ROWS, _PUT, _BYTES = range(8)
 
 
 @cache
@@ -129,6 +130,8 @@ class CpuTape:
             _storage(each): each for each in held if isinstance(each, Tensor) and each.dtype == torch.float32
         }
         self._panels: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
+        # By their hash, which is their address; torch cannot compare them, so they are kept.
+        self._packed: dict[int, tuple[object, Sequence[Any]]] = {}
 
     def capture(self, work: Callable[[], Result]) -> tuple[Result, Callable[[], None]]:
         """See `GraphCapture`."""
@@ -146,10 +149,36 @@ class CpuTape:
             plain = weight.to_dense() if weight.is_mkldnn else weight
             if not plain.is_contiguous():
                 return None
-            made = plain.new_empty(-(-plain.size(0) // _PANELS) * _PANELS * plain.size(1))
-            self.compiled.panels(plain.data_ptr(), *plain.shape, made.data_ptr())
-            self._panels[key] = weight, made
+            self._panels[key] = weight, self._laid_out(plain)
         return self._panels[key][1]
+
+    def _laid_out(self, weight: Tensor) -> Tensor:
+        made = weight.new_empty(-(-weight.size(0) // _PANELS) * _PANELS * weight.size(1))
+        self.compiled.panels(weight.data_ptr(), *weight.shape, made.data_ptr())
+        return made
+
+    def halves(self, packed: Any) -> Sequence[Any] | None:
+        """Panels and bias of a weight that torch has packed in float16; None where C cannot read them."""
+        if not ctypes.c_int64.in_dll(self.compiled, "has_halves").value:
+            return None
+        if hash(packed) not in self._packed:
+            weight, bias = torch.ops.quantized.linear_unpack_fp16(packed)
+            self._packed[hash(packed)] = packed, (self._laid_out(weight.contiguous()).half(), bias)
+        return self._packed[hash(packed)][1]
+
+    def bytes_of(self, packed: Any, level: float, zero: int) -> Sequence[Any] | None:
+        """Panels, factors and zeros of a weight that torch has packed in bytes; None where C cannot."""
+        if not ctypes.c_int64.in_dll(self.compiled, "has_bytes").value:
+            return None
+        if hash(packed) not in self._packed:
+            weight, _ = torch.ops.quantized.linear_unpack(packed)
+            factors = (weight.q_per_channel_scales() * level).float()
+            outputs, inputs = weight.shape
+            plain = nn.functional.pad(weight.int_repr(), (0, -inputs % 4, 0, -outputs % _EIGHTS))
+            panels = plain.view(-1, 8, plain.size(1) // 4, 4).transpose(1, 2).contiguous()
+            zeros = plain.sum(1, dtype=torch.int32) * zero
+            self._packed[hash(packed)] = packed, (panels, factors, zeros)
+        return self._packed[hash(packed)][1]
 
 
 class ValueReadError(RuntimeError):
@@ -349,7 +378,7 @@ def _addmm(
         return None  # a sum of its own for each row
     if beta != 1 or alpha != 1 or rows.stride(1) != 1 or not _rowwise(bias, made):
         return None
-    to.emit(_LINEAR, rows, panels, bias, made, *rows.shape, made.size(1), rows.stride(0), made.stride(0))
+    to.emit(_LINEAR, rows, panels, bias, made, *rows.shape, made.size(1), rows.stride(0), made.stride(0), 0)
     return made if rows is a else made.t()
 
 
@@ -358,8 +387,33 @@ def _onednn(
 ) -> Tensor | None:
     if not _rowwise(x, out) or (panels := to.tape.panels(weight)) is None:
         return None
+    return _linear(to, out, x, panels, bias)
+
+
+def _linear(
+    to: _Recorder, out: Tensor, x: Tensor, panels: Tensor, bias: Tensor | None, *, halves: bool = False
+) -> Tensor:
     inputs, outputs = x.size(-1), out.size(-1)
-    to.emit(_LINEAR, x, panels, bias, out, x.numel() // inputs, inputs, outputs, inputs, outputs)
+    to.emit(_LINEAR, x, panels, bias, out, x.numel() // inputs, inputs, outputs, inputs, outputs, halves)
+    return out
+
+
+def _linear_of_halves(to: _Recorder, out: Tensor, x: Tensor, packed: Any) -> Tensor | None:
+    if not _rowwise(x, out) or (parts := to.tape.halves(packed)) is None:
+        return None
+    panels, bias = parts
+    return _linear(to, out, x, panels, bias, halves=True)
+
+
+def _linear_of_bytes(
+    to: _Recorder, out: Tensor, x: Tensor, level: float, zero: int, packed: Any
+) -> Tensor | None:
+    if not _rowwise(x, out) or (parts := to.tape.bytes_of(packed, level, zero)) is None:
+        return None
+    rows, inputs = x.numel() // x.size(-1), x.size(-1)
+    room = torch.zeros(rows, inputs + -inputs % 4, dtype=torch.uint8)
+    # torch divides by the float32 of the size of a level, too.
+    to.emit(_BYTES, x, *parts, out, room, rows, inputs, out.size(-1), _bits(float(1 / np.float32(level))))
     return out
 
 
@@ -471,6 +525,8 @@ _RECORDS: Mapping[str, _Record] = {
     "mm": _mm,
     "addmm": _addmm,
     "mkldnn::_linear_pointwise": _onednn,
+    "quantized::linear_dynamic_fp16": _linear_of_halves,
+    "quantized::linear_with_input_q_dq_qweight_dq_output_fp32": _linear_of_bytes,
     "scaled_dot_product_attention": _attention,
     "_softmax": partial(_softmax, False),
     "log_softmax": partial(_softmax, True),
