@@ -172,8 +172,7 @@ def _compiled(
             say(f"compile: the {side} has layers that run as they are: {str(error).strip().splitlines()[0]}")
             run = plain
             return plain(*arguments)
-        # torch notes on results which of their sizes change, and the graphs of layers that read them would be
-        # given some sizes twice, so that they are not alike.
+        # With torch's notes, the graph of the layer that reads them is given sizes twice, and so not alike.
         for each in tree_leaves(made):
             for note in _NOTES if isinstance(each, Tensor) else ():
                 vars(each).pop(note, None)
