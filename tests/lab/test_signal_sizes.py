@@ -34,28 +34,27 @@ def test_sizes_are_those_of_a_pass_by_hand(make_model: ModelMaker) -> None:
     embedded = model.source_embedding(read.source)
     positions = model.source_embedding.vectors(0, 4)
     assert positions is not None
-    signals = sizes.signals
-    assert close(signals[Signal("encoder", "embedding")], rms(embedded, words))
-    assert close(signals[Signal("encoder", "position part")], rms(positions.expand_as(embedded), words))
-    assert close(signals[Signal("encoder", "token part")], rms(embedded - positions, words))
+    assert close(sizes[Signal("encoder", "embedding")], rms(embedded, words))
+    assert close(sizes[Signal("encoder", "position part")], rms(positions.expand_as(embedded), words))
+    assert close(sizes[Signal("encoder", "token part")], rms(embedded - positions, words))
     normal = torch.nn.functional.layer_norm(embedded, (16,), eps=1e-6)
-    assert close(signals[Signal("encoder", "enters", 0)], rms(embedded, words))
-    assert close(signals[Signal("encoder", "reads", 0)], rms(normal, words))
+    assert close(sizes[Signal("encoder", "enters", 0)], rms(embedded, words))
+    assert close(sizes[Signal("encoder", "reads", 0)], rms(normal, words))
     bias = torch.zeros(2, 1, 1, 4).masked_fill(~words[:, None, None], float("-inf"))
     mixed = model.encoder.mixers[0](normal, Context(padding=bias))
-    assert close(signals[Signal("encoder", "gives", 0)], rms(mixed, words))
+    assert close(sizes[Signal("encoder", "gives", 0)], rms(mixed, words))
     after = embedded + mixed
     forward = model.encoder.feed_forwards[0](
         torch.nn.functional.layer_norm(after, (16,), eps=1e-6), Context()
     )
-    assert close(signals[Signal("encoder", "output", 0)], rms(after + forward, words))
-    assert close(signals[Signal("encoder", "enters", 1)], signals[Signal("encoder", "output", 0)])
-    assert close(signals[Signal("encoder", "results")], rms(model.encode(read.source)[0][0], words))
+    assert close(sizes[Signal("encoder", "output", 0)], rms(after + forward, words))
+    assert close(sizes[Signal("encoder", "enters", 1)], sizes[Signal("encoder", "output", 0)])
+    assert close(sizes[Signal("encoder", "results")], rms(model.encode(read.source)[0][0], words))
 
     (result,) = model.decode(read.source, read.target_input)
     logits = result @ model.head.table.weight.t()
-    assert close(signals[Signal("decoder", "logits")], rms(logits, prefix))
-    assert close(signals[Signal("decoder", "output", 1)], rms(result, prefix))  # post-norm: nothing after it
+    assert close(sizes[Signal("decoder", "logits")], rms(logits, prefix))
+    assert close(sizes[Signal("decoder", "output", 1)], rms(result, prefix))  # post-norm: nothing after it
 
 
 def test_gradients_are_those_of_the_loss(make_model: ModelMaker) -> None:
@@ -67,7 +66,7 @@ def test_gradients_are_those_of_the_loss(make_model: ModelMaker) -> None:
     sums.smoothed.backward()
     assert result.grad is not None
     real = read.target_input != 0
-    assert close(sizes.signals[Signal("decoder", "output gradient", 1)], rms(result.grad, real))
+    assert close(sizes[Signal("decoder", "output gradient", 1)], rms(result.grad, real))
 
     model.zero_grad()
     whole = model.loss(read.source, read.target_input, read.target_output, 0.1, "uniform")
@@ -75,13 +74,12 @@ def test_gradients_are_those_of_the_loss(make_model: ModelMaker) -> None:
     of_first = ("mixers.0.", "feed_forwards.0.", "connection.norms.0.", "connection.norms.1.")
     first = [parameter for name, parameter in model.encoder.named_parameters() if name.startswith(of_first)]
     squares = torch.cat([each.grad.flatten() for each in first if each.grad is not None])
-    assert close(sizes.gradients["encoder.1"], float(squares.square().mean().sqrt()))
+    assert close(sizes[Signal("encoder", "parameter gradient")], float(squares.square().mean().sqrt()))
 
 
 def test_padding_and_cutting_into_batches_change_nothing(make_model: ModelMaker) -> None:
     model = make_model({"connection": "depth_lstm"}, {"aggregation": "dlcl"})
     whole = signal_sizes(model, [batch()])
     for other in (signal_sizes(model, [batch(padding=3)]), signal_sizes(model, batch().cut(2))):
-        assert other.signals.keys() == whole.signals.keys()
-        assert all(close(other.signals[key], size) for key, size in whole.signals.items())
-        assert all(close(other.gradients[key], size) for key, size in whole.gradients.items())
+        assert other.keys() == whole.keys()
+        assert all(close(other[key], size) for key, size in whole.items())

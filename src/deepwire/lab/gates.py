@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from deepwire.data.languages import Direction
 from deepwire.errors import UsageError
@@ -50,7 +53,7 @@ def analyse_gates(
     if reason := repeating(inside):
         raise UsageError(f"{model}: gates have no single value: {reason}")
     text = text_for(subject, source, reference, sentences, direction)
-    families = observe(inside, text.batches())
+    families = observe(inside, text.batches)
     return Finding(
         analysis="gates",
         title=f"Gates of {model}",
@@ -70,33 +73,27 @@ def analyse_gates(
     )
 
 
-@dataclass
-class GateSums:
-    """Sums over the values of one gate at one place: `closed` and `opened` count those beyond the limits."""
+class GateStatistics(NamedTuple):
+    """Mean and standard deviation of `size` values of a gate; the shares below `CLOSED` and above `OPEN`."""
 
-    count: int = 0
-    total: float = 0.0
-    squares: float = 0.0
-    closed: int = 0
-    opened: int = 0
+    size: int
+    mean: float
+    deviation: float
+    closed: float
+    opened: float
 
-    def add(self, values: Tensor) -> None:
-        """Take in values of any shape."""
-        self.count += values.numel()
-        self.total += float(values.sum(dtype=torch.float64))
-        self.squares += float(values.double().square().sum())
-        self.closed += int((values < CLOSED).sum())
-        self.opened += int((values > OPEN).sum())
 
-    @property
-    def mean(self) -> float:
-        """Mean value."""
-        return self.total / self.count
+def _sums(values: Tensor) -> Tensor:
+    """How many values there are, their sum and that of squares, how many are closed and open, `[5]`."""
+    wide = values.double()
+    sums = (wide.sum(), wide.square().sum(), (values < CLOSED).sum(), (values > OPEN).sum())
+    return torch.stack([wide.new_tensor(values.numel()), *sums])
 
-    @property
-    def deviation(self) -> float:
-        """Standard deviation over tokens and features."""
-        return math.sqrt(max(0.0, self.squares / self.count - self.mean**2))
+
+def _statistics(sums: Tensor) -> GateStatistics:
+    count = int(sums[0])
+    mean, squares, closed, opened = (sums[1:] / count).tolist()
+    return GateStatistics(count, mean, math.sqrt(max(0.0, squares - mean**2)), closed, opened)
 
 
 @dataclass
@@ -106,7 +103,7 @@ class FamilyStatistics:
     Attributes:
         side: Encoder or decoder.
         probe: One of the probes, for names and meanings.
-        sums: By place and name of the gate; shares are by hop in the place of a place.
+        sums: As of `_sums`, by place and name of the gate; shares are by hop in the place of a place.
         kept: By pair (i, j) of places in depth order, i < j: the mean over tokens and features of the product
             of the keeping gates after place i up to place j, which is the share of what the state held after
             place i that is still in it after place j; i = -1 is the embedding. Empty without keeping gates.
@@ -114,17 +111,20 @@ class FamilyStatistics:
 
     side: str
     probe: GateProbe
-    sums: dict[Place, dict[str, GateSums]] = field(default_factory=lambda: defaultdict(dict))
-    kept: dict[tuple[int, int], GateSums] = field(default_factory=dict)
+    sums: dict[Place, dict[str, Tensor]] = field(default_factory=lambda: defaultdict(dict))
+    kept: dict[tuple[int, int], Tensor] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
         """Side and kind of gates."""
         return f"{self.side.capitalize()}, {self.probe.family}"
 
-    def places(self) -> list[Place]:
-        """All places, from the bottom."""
-        return sorted(self.sums)
+    def statistics(self) -> dict[Place, dict[str, GateStatistics]]:
+        """The statistics of every gate at every place, from the bottom."""
+        return {
+            place: {gate: _statistics(sums) for gate, sums in self.sums[place].items()}
+            for place in sorted(self.sums)
+        }
 
 
 @torch.inference_mode()
@@ -144,20 +144,16 @@ def observe(model: TranslationModel, batches: Iterable[DeviceBatch]) -> list[Fam
             for side, probe, place, gates in seen:
                 family = families.setdefault((side, probe.family), FamilyStatistics(side, probe))
                 for name, values in gates.items():
-                    for at, part in _parts(probe, place, values[words[side]]):
-                        family.sums[at].setdefault(name, GateSums()).add(part)
+                    parts = {place: values[words[side]]}
+                    if probe.shares_of is not None:  # each feature is a hop
+                        hops = enumerate(parts[place].unbind(-1))
+                        parts = {Place(hop, f"hop {hop + 1}"): part for hop, part in hops}
+                    for at, part in parts.items():
+                        family.sums[at][name] = family.sums[at].get(name, 0) + _sums(part)
             for (side, name), family in families.items():
                 own = [each for each in seen if (each[0], each[1].family) == (side, name)]
                 _follow(family, own, words[side])
     return list(families.values())
-
-
-def _parts(probe: GateProbe, place: Place, values: Tensor) -> Iterator[tuple[Place, Tensor]]:
-    """Values `[tokens, ...]` of a gate at its place; of shares each feature apart, which is a hop."""
-    if probe.shares_of is None:
-        yield place, values
-    else:
-        yield from ((Place(hop, f"hop {hop + 1}"), part) for hop, part in enumerate(values.unbind(-1)))
 
 
 Seen = tuple[Side, GateProbe, Place, Mapping[str, Tensor]]
@@ -173,44 +169,30 @@ def _follow(family: FamilyStatistics, seen: list[Seen], words: Tensor) -> None:
         product = torch.ones_like(gates[0])
         for end in range(begin, len(gates)):
             product = product * gates[end]
-            family.kept.setdefault((begin - 1, end), GateSums()).add(product)
+            pair = begin - 1, end
+            family.kept[pair] = family.kept.get(pair, 0) + _sums(product)
 
 
 @contextmanager
 def _watched(model: TranslationModel) -> Iterator[list[Seen]]:
-    """A list that receives the gates of every call while the block runs."""
-    seen: list[Seen] = []
+    """A list that receives the gates of every call while the block runs; it is emptied before each batch."""
+    seen, running = list[Seen](), list[Side]()
+
+    def watch(side: Side, probe: GateProbe) -> RemovableHandle:
+        def look(_module: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
+            if running[-1] == side:  # stacks may have modules in common
+                place = probe.places[sum(each[1] is probe for each in seen)]
+                seen.append((side, probe, place, probe.read(inputs, output)))
+
+        return probe.module.register_forward_hook(look)
+
     with ExitStack() as hooks:
         for side, stack in model.stacks().items():
-            watcher = _Watcher(side, seen)
-            hooks.callback(stack.register_forward_pre_hook(watcher.begin).remove)
-            hooks.callback(stack.register_forward_hook(watcher.end).remove)
+            begins = partial(lambda side, *_: running.append(side), side)
+            hooks.callback(stack.register_forward_pre_hook(begins).remove)
             for probe in stack.gate_probes():
-                hooks.callback(watcher.watch(probe))
+                hooks.callback(watch(side, probe).remove)
         yield seen
-
-
-class _Watcher:
-    """Reads the probes of one stack, while that stack runs: stacks may have modules in common."""
-
-    def __init__(self, side: Side, seen: list[Seen]) -> None:
-        self._side, self._seen = side, seen
-        self._calls: dict[int, int] | None = None
-
-    def begin(self, _stack: nn.Module, _inputs: object) -> None:
-        self._calls = defaultdict(int)
-
-    def end(self, _stack: nn.Module, _inputs: object, _output: object) -> None:
-        self._calls = None
-
-    def watch(self, probe: GateProbe) -> Callable[[], None]:
-        def look(_module: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
-            if self._calls is not None:
-                place = probe.places[self._calls[id(probe)]]
-                self._calls[id(probe)] += 1
-                self._seen.append((self._side, probe, place, probe.read(inputs, output)))
-
-        return probe.module.register_forward_hook(look).remove
 
 
 def _table(family: FamilyStatistics) -> Table:
@@ -221,17 +203,17 @@ def _table(family: FamilyStatistics) -> Table:
         title=family.title,
         columns=[*names, "mean .3", "standard deviation .3", *(f"share {end} .3" for end in ends)],
         rows=[
-            (place.name, gate, sum_.mean, sum_.deviation, sum_.closed / sum_.count, sum_.opened / sum_.count)
-            for place in family.places()
-            for gate, sum_ in family.sums[place].items()
+            (place.name, gate, *statistics[1:])
+            for place, gates in family.statistics().items()
+            for gate, statistics in gates.items()
         ],
     )
 
 
 def _figures(family: FamilyStatistics) -> Iterator[Figure]:
-    places = family.places()
+    statistics = family.statistics()
     name = f"{family.side}-{family.probe.family.lower().replace(' ', '-')}"
-    gates = tuple(family.sums[places[0]])
+    gates = tuple(next(iter(statistics.values())))
     if family.probe.shares_of is not None:
         yield BarChart(
             name=name,
@@ -240,7 +222,7 @@ def _figures(family: FamilyStatistics) -> Iterator[Figure]:
             x=family.probe.shares_of,
             y="share of the attention",
             categories=gates,
-            series=[_series(place.name, list(family.sums[place].values())) for place in places],
+            series=[_series(place.name, list(each.values())) for place, each in statistics.items()],
         )
         return
     yield BarChart(
@@ -249,35 +231,30 @@ def _figures(family: FamilyStatistics) -> Iterator[Figure]:
         caption="Mean over words and features; the range is one standard deviation.",
         x="layer",
         y="openness (0 closed, 1 open)",
-        categories=[place.name for place in places],
-        series=[_series(gate, [family.sums[place][gate] for place in places]) for gate in gates],
+        categories=[place.name for place in statistics],
+        series=[_series(gate, [each[gate] for each in statistics.values()]) for gate in gates],
     )
     if family.kept:
-        yield _reach(family, name)
+        rows = [place.name for place in statistics]
+        kept = {pair: _statistics(sums).mean for pair, sums in family.kept.items()}
+        yield HeatMap(
+            name=f"{name}-reach",
+            title=f"{family.title}: how far back a cell reaches",
+            caption="Share of what the cell held after the layer of the column that is still in it after "
+            f"that of the row: the product of the {family.probe.keeps} gates in between, as a mean.",
+            row_axis="cell after layer",
+            column_axis="what the cell held after layer",
+            value="share that is left",
+            rows=rows,
+            columns=["embedding", *rows[:-1]],
+            values=[[kept.get((begin - 1, end)) for begin in range(len(rows))] for end in range(len(rows))],
+        )
 
 
-def _series(name: str, sums: Sequence[GateSums]) -> Series:
-    """The mean of each, with one standard deviation below and above it."""
+def _series(name: str, gates: Sequence[GateStatistics]) -> Series:
     return Series(
         name=name,
-        y=[part.mean for part in sums],
-        low=[part.mean - part.deviation for part in sums],
-        high=[part.mean + part.deviation for part in sums],
-    )
-
-
-def _reach(family: FamilyStatistics, name: str) -> HeatMap:
-    rows = [place.name for place in family.places()]
-    kept = {pair: sums.mean for pair, sums in family.kept.items()}
-    return HeatMap(
-        name=f"{name}-reach",
-        title=f"{family.title}: how far back a cell reaches",
-        caption="Share of what the cell held after the layer of the column that is still in it after that "
-        f"of the row: the product of the {family.probe.keeps} gates in between, as a mean.",
-        row_axis="cell after layer",
-        column_axis="what the cell held after layer",
-        value="share that is left",
-        rows=rows,
-        columns=["embedding", *rows[:-1]],
-        values=[[kept.get((begin - 1, end)) for begin in range(len(rows))] for end in range(len(rows))],
+        y=[gate.mean for gate in gates],
+        low=[gate.mean - gate.deviation for gate in gates],
+        high=[gate.mean + gate.deviation for gate in gates],
     )

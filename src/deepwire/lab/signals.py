@@ -8,24 +8,23 @@ al. 2019, section 2.1; Schoenholz et al. 2017).
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import median
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from deepwire.decoding.model_loading import pick_device
-from deepwire.errors import DataError, UsageError
+from deepwire.errors import UsageError
 from deepwire.lab.finding import Figure, Finding, LineChart, ModelSource, Series, Table, provenance
 from deepwire.lab.subject import (
     TrainingText,
+    model_source,
     open_model,
     open_untrained,
     run_of,
-    source_of,
     training_text,
     untrained_model,
 )
@@ -40,7 +39,7 @@ from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.recipes import is_run_file
 from deepwire.training.device import DeviceBatch
 from deepwire.training.extras import layers_of
-from deepwire.training.log import read_records
+from deepwire.training.log import number_of, read_records
 
 
 class Signal(NamedTuple):
@@ -48,8 +47,9 @@ class Signal(NamedTuple):
 
     Attributes:
         side: Whose it is: encoder or decoder.
-        kind: Of a stack ``token part``, ``position part``, ``embedding``, ``results``; ``logits``; of a layer
-            ``enters``, ``output``, ``output gradient``; of a call ``reads``, ``gives``.
+        kind: Of a stack ``token part``, ``position part``, ``embedding``, ``results``, ``logits``; of a layer
+            ``enters``, ``output``, ``output gradient``, ``parameter gradient``; of a call ``reads``,
+            ``gives``.
         number: Which layer or call, from 0; 0 where there is one only.
     """
 
@@ -58,64 +58,52 @@ class Signal(NamedTuple):
     number: int = 0
 
 
-@dataclass
-class SquareSum:
-    """The sum of the squares of numbers, and how many they are."""
-
-    squares: float = 0.0
-    count: int = 0
-
-    def add(self, numbers: Tensor) -> None:
-        """Take in numbers of any shape."""
-        self.squares += float(numbers.detach().double().square().sum())
-        self.count += numbers.numel()
-
-    @property
-    def rms(self) -> float:
-        """Root of the mean square."""
-        return math.sqrt(self.squares / self.count) if self.count else math.nan
-
-
-@dataclass
-class SignalSizes:
-    """Sizes of one model.
-
-    Attributes:
-        signals: By signal. Gradients are those of the loss summed over target tokens, so that they do not
-            depend on the number of sentences.
-        gradients: rms of the gradient of the loss per target token with respect to the parameters of each
-            layer, by ``encoder.1``, ``encoder.rest``, ``other``.
-    """
-
-    signals: dict[Signal, float] = field(default_factory=dict)
-    gradients: dict[str, float] = field(default_factory=dict)
-
-
 def signal_sizes(
     model: TranslationModel,
     batches: Iterable[DeviceBatch],
     smoothing: tuple[float, SmoothingForm] = (0.0, "uniform_wrong"),
-) -> SignalSizes:
-    """Let a model read batches forwards and backwards, without dropout, and measure its signals.
+) -> dict[Signal, float]:
+    """Let a model read batches forwards and backwards, without dropout: the rms of each of its signals.
 
-    The model is as it was afterwards, but its parameters have no gradients.
+    Gradients of outputs are those of the loss summed over target tokens, so that they do not depend on the
+    number of sentences; gradients of parameters those of the loss per target token. The model is as it was
+    afterwards, but its parameters have no gradients.
     """
-    sums: dict[Signal, SquareSum] = defaultdict(SquareSum)
+    squares, counts = defaultdict[Signal, float](float), Counter[Signal]()
+
+    def add(signal: Signal, numbers: Tensor) -> None:
+        squares[signal] += float(numbers.detach().double().square().sum())
+        counts[signal] += numbers.numel()
+
     tokens = 0
     model.zero_grad()
     with evaluating(model), torch.enable_grad():
         for batch in batches:
-            tokens += _read(model, batch, smoothing, sums)
-    sizes = SignalSizes({signal: each.rms for signal, each in sums.items()})
-    for name, parameters in layers_of(model):
-        squares = SquareSum()
-        for parameter in parameters:
-            if parameter.grad is not None:
-                squares.add(parameter.grad / tokens)
-        if squares.count:
-            sizes.gradients[name] = squares.rms
+            results, seen = _read(model, batch)
+            loss = model.head.loss(results, batch.target_output, *smoothing, batch.languages)
+            torch.autograd.backward(loss.smoothed)
+            tokens += int(loss.tokens)
+            with torch.no_grad():
+                for signal, numbers in _parts_of_embedding(model, batch):
+                    add(signal, numbers)
+                for signal, numbers, real in seen:
+                    add(signal, numbers[real])
+                    if signal.kind == "output" and numbers.grad is not None:
+                        add(signal._replace(kind="output gradient"), numbers.grad[real])
+                for result in results:
+                    logits = model.head.logits(result, batch.languages)
+                    add(Signal("decoder", "logits"), logits[batch.target_input != model.pad_id])
+    for side, stack in model.stacks().items():
+        layers = dict(layers_of(model))
+        for layer in range(stack.depth):
+            for parameter in layers.get(f"{side}.{layer + 1}", ()):
+                if parameter.grad is not None:
+                    add(Signal(side, "parameter gradient", layer), parameter.grad / tokens)
     model.zero_grad()
-    return sizes
+    return {
+        signal: math.sqrt(total / counts[signal]) if counts[signal] else math.nan
+        for signal, total in squares.items()
+    }
 
 
 @torch.no_grad()
@@ -126,67 +114,31 @@ def signal_values(model: TranslationModel, batch: DeviceBatch) -> dict[Signal, T
     """
     values: dict[Signal, Tensor] = {}
     with evaluating(model):
-        read = _Pass(model, batch)
-        for signal, tensor in read.seen():
-            values.setdefault(signal, tensor)
+        for signal, tensor, real in _read(model, batch)[1]:
+            values.setdefault(signal, tensor[real])
     return values
 
 
 def _read(
-    model: TranslationModel,
-    batch: DeviceBatch,
-    smoothing: tuple[float, SmoothingForm],
-    sums: dict[Signal, SquareSum],
-) -> int:
-    """Read one batch forwards and backwards; returns its target tokens."""
-    read = _Pass(model, batch)
-    loss = read.model.head.loss(read.results, batch.target_output, *smoothing, batch.languages)
-    torch.autograd.backward(loss.smoothed)
-    with torch.no_grad():
-        for signals in (_parts_of_embedding(model, batch), read.seen(), read.gradients()):
-            for signal, tensor in signals:
-                sums[signal].add(tensor)
-        for result in read.results:
-            logits = model.head.logits(result, batch.languages)
-            sums[Signal("decoder", "logits")].add(logits[read.target_words])
-    return int(loss.tokens)
-
-
-class _Pass:
-    """A model, which shares its parameters with the one given, that read a batch with taps at connections.
-
-    `words` are the real tokens of those that a stack reads, `target_words` those of the target, `[B, T]`.
-    """
-
-    def __init__(self, model: TranslationModel, batch: DeviceBatch) -> None:
-        inputs = model.reads(batch.source, batch.target_input)
-        self.words = {side: tokens != model.pad_id for side, tokens in inputs.items()}
-        self.target_words = batch.target_input != model.pad_id
-        stacks = model.stacks()
-        self._taps = {side: ConnectionTap(stack.connection) for side, stack in stacks.items()}
-        tapped = {side: stack.with_parts(connection=self._taps[side]) for side, stack in stacks.items()}
-        self.model = model.with_stacks(**tapped)
-        self.results = self.model.decode(batch.source, batch.target_input, languages=batch.languages)
-        self._left: dict[Side, Sequence[Tensor]] = {"decoder": self.results}
-        if isinstance(model, EncoderDecoder):
-            with torch.no_grad():
-                self._left["encoder"] = model.encode(batch.source, languages=batch.languages)[0]
-
-    def seen(self) -> Iterator[tuple[Signal, Tensor]]:
-        """The signals at the taps and the results of the stacks, at real tokens."""
-        for side, tap in self._taps.items():
-            for kind, number, tensor in tap.seen:
-                yield Signal(side, kind, number), tensor[self.words[side]]
-            left = self.target_words if side == "decoder" else self.words[side]
-            for tensor in self._left.get(side, ()):
-                yield Signal(side, "results"), tensor[left]
-
-    def gradients(self) -> Iterator[tuple[Signal, Tensor]]:
-        """Gradients at the outputs of layers, after a backward pass."""
-        for side, tap in self._taps.items():
-            for kind, number, tensor in tap.seen:
-                if kind == "output" and tensor.grad is not None:
-                    yield Signal(side, "output gradient", number), tensor.grad[self.words[side]]
+    model: TranslationModel, batch: DeviceBatch
+) -> tuple[Sequence[Tensor], list[tuple[Signal, Tensor, Tensor]]]:
+    """The results of the decoder, and each signal `[B, T, ...]` with which tokens are real, `[B, T]`."""
+    words = {
+        side: tokens != model.pad_id for side, tokens in model.reads(batch.source, batch.target_input).items()
+    }
+    taps = {side: ConnectionTap(stack.connection) for side, stack in model.stacks().items()}
+    tapped = {side: stack.with_parts(connection=taps[side]) for side, stack in model.stacks().items()}
+    results = model.with_stacks(**tapped).decode(batch.source, batch.target_input, languages=batch.languages)
+    left: dict[Side, Sequence[Tensor]] = {"decoder": results}
+    if isinstance(model, EncoderDecoder):
+        with torch.no_grad():
+            left["encoder"] = model.encode(batch.source, languages=batch.languages)[0]
+    seen = []
+    for side, tap in taps.items():
+        seen += [(Signal(side, kind, number), tensor, words[side]) for kind, number, tensor in tap.seen]
+        real = batch.target_input != model.pad_id if side == "decoder" else words[side]
+        seen += [(Signal(side, "results"), tensor, real) for tensor in left.get(side, ())]
+    return results, seen
 
 
 def _parts_of_embedding(model: TranslationModel, batch: DeviceBatch) -> Iterator[tuple[Signal, Tensor]]:
@@ -249,9 +201,8 @@ _SEEDS = 3
 _MIXED = "Where an aggregation mixes layers, what goes into a layer is not what came out of the one below it."
 _MEMORY = "The result of the encoder is the memory that the decoder reads."
 
-Key = TypeVar("Key")
-Spread = tuple[float, float, float]
-"""Mean, least and most of a size."""
+Sizes = Mapping[Signal, Sequence[float]]
+"""The rms of each signal, for each seed."""
 
 
 def analyse_signal(
@@ -274,42 +225,31 @@ def analyse_signal(
         DataError, ModelError, ResourceError: The text or the model cannot be read.
     """
     place = pick_device(device)
+    models: Iterable[TranslationModel]
     if is_run_file(subject):
         text = open_untrained(subject, overrides)
         drawn = range(text.config.seed, text.config.seed + (seeds or _SEEDS))
         title = f"First forward pass of {' '.join((subject, *overrides))}, untrained"
         models = (untrained_model(text, seed, place) for seed in drawn)
         told = f"{drawn[0]} to {drawn[-1]}" if len(drawn) > 1 else str(drawn[0])
-        return _signal_finding(title, text, models, _batches(text, tokens, place), settings={"seeds": told})
-    if overrides or seeds is not None:
+        sources, settings = list[ModelSource](), {"seeds": told}
+    elif overrides or seeds is not None:
         change = "changed" if overrides else "drawn with other seeds"
         raise UsageError(
             f"{subject}: a trained model cannot be {change}", "give its run file, as it is before training"
         )
-    opened = open_model(subject, device)
-    text = training_text(subject, opened.loaded)
-    batches = _batches(text, tokens, place)
-    return _signal_finding(f"Signals of {subject}", text, [opened.loaded.model], batches, [opened.source])
-
-
-def _signal_finding(
-    title: str,
-    text: TrainingText,
-    models: Iterable[TranslationModel],
-    batches: Sequence[DeviceBatch],
-    sources: Sequence[ModelSource] = (),
-    settings: Mapping[str, str] | None = None,
-) -> Finding:
-    training = text.config.training
+    else:
+        opened = open_model(subject, device)
+        text = training_text(subject, opened.loaded.vocabularies)
+        title, models = f"Signals of {subject}", [opened.loaded.model]
+        sources, settings = [opened.source], {}
+    training, batches = text.config.training, _batches(text, tokens, place)
     smoothing = (training.label_smoothing, training.label_smoothing_form)
     measured = []
     for model in models:  # one in memory at a time
         measured.append(signal_sizes(model, batches, smoothing))
-    sizes = SizesOfSeeds(
-        len(measured),
-        _spreads([each.signals for each in measured]),
-        _spreads([each.gradients for each in measured]),
-    )
+    of_seeds = {signal: [sizes[signal] for sizes in measured] for signal in measured[0]}
+    sizes = {signal: each for signal, each in of_seeds.items() if all(map(math.isfinite, each))}
     rows = sum(len(batch.source) for batch in batches)
     unit = "pairs" if text.config.data.text is None else "blocks"
     return Finding(
@@ -328,34 +268,8 @@ def _signal_finding(
     )
 
 
-@dataclass(frozen=True)
-class SizesOfSeeds:
-    """The sizes of `seeds` models that differ in their seed alone, as in `SignalSizes`; finite ones only."""
-
-    seeds: int
-    signals: Mapping[Signal, Spread]
-    gradients: Mapping[str, Spread]
-
-    def signal(self, side: Side, kind: str, number: int = 0) -> float | None:
-        """The mean size of a signal."""
-        spread = self.signals.get(Signal(side, kind, number))
-        return None if spread is None else spread[0]
-
-    def series(self, name: str, spreads: Mapping[float, Spread]) -> Series:
-        """A curve with a range over the seeds."""
-        mean, low, high = zip(*spreads.values(), strict=True)
-        ranges = {"low": low, "high": high} if self.seeds > 1 else {}
-        return Series(name=name, x=list(spreads), y=mean, **ranges)
-
-
-def _spreads(each: Sequence[Mapping[Key, float]]) -> dict[Key, Spread]:
-    """The spread of every size over models."""
-    by_key = {key: [sizes[key] for sizes in each] for key in each[0]}
-    return {
-        key: (sum(values) / len(values), min(values), max(values))
-        for key, values in by_key.items()
-        if all(map(math.isfinite, values))
-    }
+def _mean(sizes: Sequence[float] | None) -> float | None:
+    return sum(sizes) / len(sizes) if sizes else None
 
 
 def _batches(text: TrainingText, tokens: int, device: torch.device) -> list[DeviceBatch]:
@@ -368,12 +282,12 @@ def _batches(text: TrainingText, tokens: int, device: torch.device) -> list[Devi
     ]
 
 
-def _tables(model: TranslationModel, sizes: SizesOfSeeds) -> Iterator[Table]:
+def _tables(model: TranslationModel, sizes: Sizes) -> Iterator[Table]:
     ends = ("token part", "position part", "embedding", "results", "logits")
     yield Table(
         title="Into the stacks and out of them, rms",
         columns=["stack", "tokens", "positions", "embedding", "result", "logits"],
-        rows=[(side, *(sizes.signal(side, kind) for kind in ends)) for side in model.stacks()],
+        rows=[(side, *(_mean(sizes.get(Signal(side, kind))) for kind in ends)) for side in model.stacks()],
     )
     for side, stack in model.stacks().items():
         yield Table(
@@ -383,43 +297,39 @@ def _tables(model: TranslationModel, sizes: SizesOfSeeds) -> Iterator[Table]:
                 (
                     call.layer + 1,
                     call.kind.replace("_", "-"),
-                    *(sizes.signal(side, kind, index) for kind in ("reads", "gives")),
+                    *(_mean(sizes.get(Signal(side, kind, index))) for kind in ("reads", "gives")),
                 )
                 for index, call in enumerate(stack.calls)
             ],
         )
 
 
-def _figures(model: TranslationModel, sizes: SizesOfSeeds) -> Iterator[LineChart]:
-    def of_signals(side: Side, kind: str) -> dict[float, Spread]:
-        return {
-            signal.number + 1.0: spread
-            for signal, spread in sizes.signals.items()
-            if (signal.side, signal.kind) == (side, kind)
-        }
-
-    def of_parameters(side: Side) -> dict[float, Spread]:
-        layers = range(1, model.stack(side).depth + 1)
-        names = {float(layer): f"{side}.{layer}" for layer in layers}
-        return {layer: sizes.gradients[name] for layer, name in names.items() if name in sizes.gradients}
-
-    sides = model.stacks()
-    passing = {"into the layer": "enters", "out of the layer": "output"}
-    streams = {f"{side}, {name}": of_signals(side, kind) for side in sides for name, kind in passing.items()}
-    outputs = {side: of_signals(side, "output gradient") for side in sides}
-    parameters = {side: of_parameters(side) for side in sides}
-    for name, title, unit, curves in (
-        ("stream", "Stream into and out of each layer", "", streams),
-        ("output-gradients", "Gradient of the summed loss at each layer's output", "nats", outputs),
+def _figures(model: TranslationModel, sizes: Sizes) -> Iterator[LineChart]:
+    passing = {", into the layer": "enters", ", out of the layer": "output"}
+    output, parameters = {"": "output gradient"}, {"": "parameter gradient"}
+    for name, title, y, kinds in (
+        ("stream", "Stream into and out of each layer", "rms", passing),
+        ("output-gradients", "Gradient of the summed loss at each layer's output", "rms [nats]", output),
         (
             "parameter-gradients",
             "Gradient of the loss per token in each layer's parameters",
-            "nats/token",
+            "rms [nats/token]",
             parameters,
         ),
     ):
-        y = f"rms [{unit}]" if unit else "rms"
-        series = [sizes.series(label, spreads) for label, spreads in curves.items() if spreads]
+        series = [
+            Series(
+                name=f"{side}{suffix}",
+                x=[signal.number + 1 for signal in layers],
+                y=[_mean(sizes[signal]) for signal in layers],
+                # Of one seed there is no range.
+                low=[min(sizes[signal]) for signal in layers if len(sizes[signal]) > 1],
+                high=[max(sizes[signal]) for signal in layers if len(sizes[signal]) > 1],
+            )
+            for side in model.stacks()
+            for suffix, kind in kinds.items()
+            if (layers := sorted(signal for signal in sizes if signal[:2] == (side, kind)))
+        ]
         if series:
             yield LineChart(
                 name=name, title=title, x="layer, from the bottom", y=y, y_log=True, series=series
@@ -444,13 +354,16 @@ def analyse_gradients(run: str) -> Finding:
         raise UsageError(
             f"{run}: recorded no gradients", "train with training.record.gradients=100, also from here on"
         )
-    updates = [_update(record, str(place.gradients)) for record in records]
+    updates = [number_of(record, "update") for record in records]
     figures: list[Figure] = []
     medians: list[Series] = []
     for side in ("encoder", "decoder"):
         layers = [key for key in records[0] if key.startswith(f"{side}.") and not key.endswith(".rest")]
         curves = [
-            Series(name=f"layer {key.partition('.')[2]}", x=updates, y=_norms(records, key)) for key in layers
+            Series(
+                name=f"layer {key.partition('.')[2]}", x=updates, y=[record.get(key) for record in records]
+            )
+            for key in layers
         ]
         if curves:
             figures.append(
@@ -487,17 +400,5 @@ def analyse_gradients(run: str) -> Finding:
             "What several layers share (such as the gates of a depth-wise LSTM), embeddings and the weights "
             "of aggregations and fusions are in no layer; the records have them as rest.",
         ),
-        provenance=provenance(source_of(run, each.path, {"update": each.update}) for each in newest),
+        provenance=provenance(model_source(run, each.path) for each in newest),
     )
-
-
-def _update(record: Mapping[str, object], path: str) -> float:
-    update = record.get("update")
-    if not isinstance(update, int):
-        raise DataError(f"{path}: a record has no update")
-    return float(update)
-
-
-def _norms(records: Sequence[Mapping[str, object]], key: str) -> list[float | None]:
-    values = [record.get(key) for record in records]
-    return [float(value) if isinstance(value, int | float) else None for value in values]

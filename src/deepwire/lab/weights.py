@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from deepwire.data.languages import Direction, Languages
+from deepwire.data.languages import Direction
 from deepwire.decoding.model_loading import languages_of
 from deepwire.errors import DataError, UsageError
 from deepwire.lab.finding import BarChart, Figure, Finding, HeatMap, LineChart, Series, provenance
@@ -42,21 +43,7 @@ _MEASURED_ON_TEXT = (
 )
 
 
-@dataclass(frozen=True)
-class _Matrix:
-    """Weights of one stack as plain numbers; the mean where a pair of depths has several."""
-
-    side: str
-    weights: DepthWeights
-    values: list[list[float]]
-
-    @property
-    def name(self) -> str:
-        return f"{self.side}-{self.weights.key}"
-
-    @property
-    def title(self) -> str:
-        return f"{self.side.capitalize()}: {self.weights.title[0].lower()}{self.weights.title[1:]}"
+_OfStack = tuple[Side, DepthWeights]
 
 
 def analyse_weights(
@@ -81,11 +68,9 @@ def analyse_weights(
     network, languages = subject.loaded.model, languages_of(subject.loaded)
     text, missing = _text_to_read(subject, source, reference, sentences, direction)
     stacks = network.stacks().items()
-    weights: list[tuple[str, DepthWeights]] = [
-        (side, each) for side, stack in stacks for each in stack.depth_weights()
-    ]
+    weights: list[_OfStack] = [(side, each) for side, stack in stacks for each in stack.depth_weights()]
     if text is not None:
-        weights += text_weights(network, text.batches())
+        weights += text_weights(network, text.batches)
     if not weights:
         raise UsageError(
             f"{model}: nothing in it weighs one depth against another"
@@ -94,24 +79,28 @@ def analyse_weights(
             "feed_forward), ReZero and Runge-Kutta blocks of learned combination have such weights; for "
             f"gates see {shlex.join(['deepwire', 'analyze', 'gates', model])}",
         )
-    matrices = [_matrix(side, each, languages) for side, each in weights]
+    if languages is not None:
+        weights = [
+            (side, replace(each, rows=languages.names) if each.row_axis == TARGET_LANGUAGE else each)
+            for side, each in weights
+        ]
     records = [] if subject.run is None else read_records(subject.run.depth_weights)
     return Finding(
         analysis="weights",
         title=f"Connection weights of {model}",
         measured="The numbers by which the model weighs what comes from different depths, read from its "
         f"parameters{_MEASURED_ON_TEXT if text else ': no text is involved.'}",
-        figures=[*map(_figure, matrices), *_over_training(matrices, records)],
-        notes=_notes(matrices, network, missing),
+        figures=[*starmap(_figure, weights), *_over_training(weights, records)],
+        notes=_notes(weights, network, missing),
         provenance=provenance([subject.source], [text.description] if text else ()),
     )
 
 
-def _notes(matrices: Sequence[_Matrix], model: TranslationModel, missing: str) -> Iterator[str]:
-    if any(matrix.weights.values.shape[2:].numel() > 1 for matrix in matrices):
+def _notes(weights: Sequence[_OfStack], model: TranslationModel, missing: str) -> Iterator[str]:
+    if any(each.values.shape[2:].numel() > 1 for _, each in weights):
         yield "A pair of depths has several weights (one a feature, or some); their mean is shown."
     for side, stack in model.stacks().items():
-        axes = {matrix.weights.column_axis for matrix in matrices if matrix.side == side}
+        axes = {each.column_axis for of_side, each in weights if of_side == side}
         if stack.aggregation.acts and OF_SUBLAYERS in axes:
             yield f"Weights of sub-layers of the {side} leave out what its aggregation adds."
     if missing:
@@ -126,7 +115,6 @@ def _text_to_read(
     direction: Direction | None,
 ) -> tuple[ReadText | None, str]:
     """The text to read if weights depend on it, or the reason why they are left out."""
-    given = source is not None or reference is not None
     if not depends_on_text(subject.loaded.model):
         return None, ""
     if reason := repeating(subject.loaded.model):
@@ -134,60 +122,56 @@ def _text_to_read(
     try:
         return text_for(subject, source, reference, sentences, direction), ""
     except (UsageError, DataError) as error:
-        if given or direction is not None:
+        if (source, reference, direction) != (None, None, None):
             raise
         return None, str(error)
 
 
-def _matrix(side: str, weights: DepthWeights, languages: Languages | None) -> _Matrix:
-    """Weights as numbers, target languages by their names."""
-    if weights.row_axis == TARGET_LANGUAGE and languages is not None:
-        weights = replace(weights, rows=languages.names)
+def _title(side: str, weights: DepthWeights) -> str:
+    return f"{side.capitalize()}: {weights.title[0].lower()}{weights.title[1:]}"
+
+
+def _figure(side: str, weights: DepthWeights) -> Figure:
+    """Weights as plain numbers; the mean where a pair of depths has several."""
     values = weights.values.detach().float().cpu()
-    values = values.mean(-1) if values.dim() > 2 else values
-    return _Matrix(side, weights, values.tolist())
-
-
-def _figure(matrix: _Matrix) -> Figure:
-    weights = matrix.weights
+    rows = (values.mean(-1) if values.dim() > 2 else values).tolist()
     if len(weights.rows) == 1:
         return BarChart(
-            name=matrix.name,
-            title=matrix.title,
+            name=f"{side}-{weights.key}",
+            title=_title(side, weights),
             x=weights.column_axis,
             y=weights.value,
             categories=weights.columns,
-            series=[Series(name=weights.value, y=matrix.values[0])],
+            series=[Series(name=weights.value, y=rows[0])],
         )
     return HeatMap(
-        name=matrix.name,
-        title=matrix.title,
+        name=f"{side}-{weights.key}",
+        title=_title(side, weights),
         row_axis=weights.row_axis,
         column_axis=weights.column_axis,
         value=weights.value,
         rows=weights.rows,
         columns=weights.columns,
-        values=matrix.values,
+        values=rows,
     )
 
 
 def _over_training(
-    matrices: Sequence[_Matrix], records: Sequence[Mapping[str, object]]
+    stacks: Sequence[_OfStack], records: Sequence[Mapping[str, object]]
 ) -> Iterator[LineChart]:
     """The last row of weights over the updates of their records, one line for each column."""
-    for matrix in matrices:
-        weights = matrix.weights
+    for side, weights in stacks:
         rows: dict[int, list[float | None]] = {}
         for record in records:
-            match record.get("update"), record.get(f"{matrix.side}.{weights.key}"):
+            match record.get("update"), record.get(f"{side}.{weights.key}"):
                 case int(update), [*_, list(row)] if len(row) == len(weights.columns):
                     rows[update] = [value if isinstance(value, float) else None for value in row]
         if len(rows) < 2:
             continue
         last = f"The last row of the matrix: {weights.row_axis} {weights.rows[-1]}."
         yield LineChart(
-            name=f"{matrix.name}-over-training",
-            title=f"{matrix.title}, over training",
+            name=f"{side}-{weights.key}-over-training",
+            title=f"{_title(side, weights)}, over training",
             caption="" if len(weights.rows) == 1 else last,
             x="update",
             y=weights.value,
@@ -214,9 +198,7 @@ def depends_on_text(model: TranslationModel) -> bool:
 
 
 @torch.inference_mode()
-def text_weights(
-    model: TranslationModel, batches: Iterable[DeviceBatch]
-) -> Iterator[tuple[Side, DepthWeights]]:
+def text_weights(model: TranslationModel, batches: Iterable[DeviceBatch]) -> Iterator[_OfStack]:
     """Let a model read text, the reference as the decoder's past, and average what weighs its depths.
 
     Padding is left out. A stack all of whose weights are the same for every text gives nothing.
@@ -237,26 +219,20 @@ def text_weights(
 
 
 class _Mean:
-    """The mean over words of numbers `[..., B or 1, T or 1]`."""
+    """The mean `[...]` over words of numbers `[..., B or 1, T or 1]`, `words` being `[B, T]`."""
 
     def __init__(self) -> None:
         self._sum: Tensor | float = 0.0
         self._count = 0
 
     def add(self, numbers: Tensor, words: Tensor) -> None:
-        """Take in those of one batch, `words` being `[B, T]`."""
-        self._sum = self._sum + of_words(numbers, words).double().sum(-1)
+        of_words = numbers.expand(*numbers.shape[:-2], *words.shape)[..., words]
+        self._sum = self._sum + of_words.double().sum(-1)
         self._count += int(words.sum())
 
     @property
     def value(self) -> Tensor:
-        """`[...]`."""
         return torch.as_tensor(self._sum) / max(self._count, 1)
-
-
-def of_words(numbers: Tensor, words: Tensor) -> Tensor:
-    """`[..., B or 1, T or 1]` at the real tokens, `[..., n]`."""
-    return numbers.expand(*numbers.shape[:-2], *words.shape)[..., words]
 
 
 class _Follower(ConnectionWrapper):
@@ -277,23 +253,19 @@ class _Follower(ConnectionWrapper):
         self._next = 0
 
     def start(self, x: Tensor, context: Context) -> DepthState:
-        """The weights of the embedding alone."""
         self._carried, self._next = None, 0
         return self.inner.start(x, context)
 
     def read(self, state: DepthState, index: int, context: Context) -> Tensor:
-        """As before."""
         self._follow(state, index)
         return self.inner.read(state, index, context)
 
     def result(self, state: DepthState, context: Context) -> Tensor:
-        """As before."""
         if self._next == len(self.calls):
             self._follow(state, self._next)
         return self.inner.result(state, context)
 
     def found(self) -> Iterator[DepthWeights]:
-        """The means, where there were weights."""
         if not self._seen:
             return
         values = torch.full((len(self._rows),) * 2, float("nan"), dtype=torch.float64)
@@ -308,27 +280,20 @@ class _Follower(ConnectionWrapper):
             return
         self._seen, self._next = True, index + 1
         read = mixing.read.double()
-        if self._carried is None:
-            self._carried = _of_the_embedding(*read.shape[:2]).to(read.device)
+        parts = read.size(1)
+        if self._carried is None:  # every part is the embedding, or where parts are read its own part of it
+            begin = torch.ones(parts, 1) if len(read) == 1 else torch.eye(parts)
+            self._carried = begin.to(read).view(parts, len(read), 1, 1, 1)
         seen = torch.einsum("rpbt,pscbt->rscbt", read, self._carried)
         # Of an output in parts the size of the matrix between its parts and those that are read.
         size = seen[0, 0] if len(read) == 1 else seen.square().sum((0, 1)).sqrt() / len(read) ** 0.5
         self._rows[index].add(size, self.words)
         if mixing.write is not None:
-            self._write(mixing.write.double(), read.size(1))
-
-    def _write(self, write: Tensor, parts: int) -> None:
-        assert self._carried is not None
-        old = torch.einsum("qpbt,pscbt->qscbt", write[:, :parts], self._carried)
-        new = write[:, parts:].unsqueeze(2)
-        positions = max(old.shape[3:], new.shape[3:], key=lambda shape: shape.numel())
-        self._carried = torch.cat([each.expand(*each.shape[:3], *positions) for each in (old, new)], 2)
-
-
-def _of_the_embedding(read: int, parts: int) -> Tensor:
-    """Every part is the embedding, or where parts are read each of them its own part of it."""
-    weights = torch.ones(parts, 1) if read == 1 else torch.eye(parts)
-    return weights.double().view(parts, read, 1, 1, 1)
+            write = mixing.write.double()
+            old = torch.einsum("qpbt,pscbt->qscbt", write[:, :parts], self._carried)
+            new = write[:, parts:].unsqueeze(2)
+            positions = max(old.shape[3:], new.shape[3:], key=lambda shape: shape.numel())
+            self._carried = torch.cat([each.expand(*each.shape[:3], *positions) for each in (old, new)], 2)
 
 
 class _Tap(Aggregation):
@@ -342,11 +307,9 @@ class _Tap(Aggregation):
         self._rows: dict[tuple[str, int], _Mean] = {}
 
     def start(self, x: Tensor, context: Context) -> tuple[History, Tensor]:
-        """As before."""
         return self.inner.start(x, context)
 
     def close(self, history: History, output: Tensor, layer: int, context: Context) -> tuple[History, Tensor]:
-        """As before."""
         mixing = self.inner.mixing(output, layer)
         if mixing is not None:
             ways = mixing.read
@@ -355,11 +318,9 @@ class _Tap(Aggregation):
         return self.inner.close(history, output, layer, context)
 
     def inputs(self, history: History, layer: int, context: Context) -> tuple[Tensor, ...]:
-        """As before; of MUDD."""
         return cast("MUDD", self.inner).inputs(history, layer, context)
 
     def found(self) -> Iterator[DepthWeights]:
-        """The means, by what is read."""
         for name in _WAYS:
             rows = {layer: mean.value for (way, layer), mean in self._rows.items() if way == name}
             if rows:
