@@ -17,8 +17,7 @@ from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.texts import SearchSettings, Text
 from deepwire.lab.compare import ComparisonRequest, compare_runs, differing, example_table, flat, read_run
 from deepwire.lab.finding import BarChart, Finding, Table
-from deepwire.lab.scorer import Scorer
-from deepwire.lab.subject import ParallelText
+from deepwire.lab.subject import ParallelText, Scorer
 
 RunMaker = Callable[..., str]
 
@@ -182,7 +181,7 @@ def test_examples_are_the_lines_that_differ_most() -> None:
 
 def test_mistakes_are_named(run: RunMaker, tmp_path: Path) -> None:
     name = run("a", [3.0])
-    with pytest.raises(UsageError, match="two or more runs"):
+    with pytest.raises(UsageError, match="two or more systems"):
         compared([name])
     with pytest.raises(ModelError, match="no such model"):
         compared([name, str(tmp_path / "absent")])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from deepwire.errors import UsageError
-from deepwire.lab.fewer_layers import with_layers
+from deepwire.lab.layers import with_layers
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 

@@ -41,7 +41,7 @@ BATCH = DeviceBatch(
     torch.tensor([[1, 4, 6], [1, 5, 0]]),
     torch.tensor([[4, 6, 2], [5, 2, 0]]),
 )
-TEXT = ReadText("two pairs", True, lambda: iter([BATCH]))
+TEXT = ReadText("two pairs", [BATCH])
 
 
 def rows(finding: Finding, side: str) -> list[tuple[object, ...]]:

@@ -98,7 +98,7 @@ def _text(
     """The text to learn from, segmented."""
     from deepwire.decoding.translation_io import sentence_pairs
     from deepwire.lab.shortlist_learning import tokenized_store
-    from deepwire.lab.subject import run_of, text_of_run
+    from deepwire.lab.subject import training_text
 
     if (source is None) != (target is None):
         raise UsageError("--source and --target belong together", "give both, or neither: the run's text")
@@ -110,10 +110,5 @@ def _text(
                 "the model translates into several languages", "name that of the --target file with --to"
             )
         return tokenized_store(sentence_pairs(source, target, warn), vocabularies)
-    run = run_of(model)
-    if run is None:
-        raise UsageError(
-            f"{model} is not a run directory, so its training text is not known",
-            "give text to learn from with --source FILE and --target FILE",
-        )
-    return nullcontext(text_of_run(run, vocabularies, progress).prepared.train)
+    hint = "give text to learn from with --source FILE and --target FILE"
+    return nullcontext(training_text(model, vocabularies, hint, progress).prepared.train)

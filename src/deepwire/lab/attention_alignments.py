@@ -8,14 +8,13 @@ from pathlib import Path
 from torch import Tensor
 
 from deepwire.data.subwords.text_tokens import TextTokens
-from deepwire.decoding.alignment import STEPS, AlignedPair, Attention, Step, attention_to_source, best_links
-from deepwire.decoding.model_inputs import LanguageSelector, batches_by_length
-from deepwire.decoding.model_loading import languages_of
+from deepwire.decoding.alignment import STEPS, Attention, Step, attention_to_source, best_links
+from deepwire.decoding.model_inputs import batches_by_length
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.errors import DataError
 from deepwire.evaluation.alignment_error import AlignmentCounts, GoldAlignment, read_gold
 from deepwire.lab.finding import Cell, Finding, Table, provenance
-from deepwire.lab.subject import AnalysedModel, ParallelText, open_model
+from deepwire.lab.subject import AnalysedModel, ParallelText, aligned_pairs, open_model
 
 _BATCH_TOKENS = 1024
 
@@ -61,7 +60,24 @@ def analyse_alignment(
         "A are the links of words that an attention gives to the reference translations, S the sure and P "
         "the possible gold links. Each subword of the target is linked to the subword of the source with the "
         "largest weight, in the step that reads it or in the one that writes it.",
-        tables=[_best_table(counts, ranked[:5]), *(_table(counts, step) for step in STEPS)],
+        tables=[
+            Table(
+                title="The best",
+                columns=["layer", "head", "step", "AER [%] .1", "precision [%] .1", "recall [%] .1"],
+                rows=[
+                    (
+                        choice.layer,
+                        "mean" if choice.head is None else str(choice.head),
+                        choice.step,
+                        100 * counts[choice].error_rate,
+                        100 * counts[choice].precision,
+                        100 * counts[choice].recall,
+                    )
+                    for choice in ranked[:5]
+                ],
+            ),
+            *(_table(counts, step) for step in STEPS),
+        ],
         notes=[
             f"Best: layer {best.layer}, {head}, in the step that {best.step}: AER "
             f"{100 * counts[best].error_rate:.1f} %. Choose it by: deepwire translate {model} {best.options}"
@@ -82,11 +98,19 @@ def alignment_counts(
         DataError: No pair has words on both sides.
         ModelError: The model has no attention to a source.
     """
-    aligned, texts, rows = _read(subject, pairs, to)
+    by_row = aligned_pairs(subject, pairs, to=to)
+    rows, aligned, vocabularies = list(by_row), list(by_row.values()), subject.loaded.vocabularies
+    texts = [
+        (
+            TextTokens.of(vocabularies.source, each.source[each.first : -1], pairs.source.lines[row]),
+            TextTokens.of(vocabularies.target, each.target, pairs.reference.lines[row]),
+        )
+        for row, each in by_row.items()
+    ]
     device = next(subject.loaded.model.parameters()).device
     counts: dict[Attention, AlignmentCounts] = {}
     # A pair that the model does not read has no links.
-    missing = AlignmentCounts(sure=sum(len(gold[row].sure) for row in set(range(len(gold))) - set(rows)))
+    missing = AlignmentCounts(sure=sum(len(gold[row].sure) for row in set(range(len(gold))) - by_row.keys()))
     lengths = [max(len(pair.source), len(pair.read)) for pair in aligned]
     for batch in batches_by_length(lengths, _BATCH_TOKENS):
         batch_pairs = [aligned[place] for place in batch]
@@ -103,44 +127,6 @@ def alignment_counts(
                         total += AlignmentCounts.of(alignment.links, gold[rows[place]])
                     counts[choice] = total
     return counts
-
-
-def _read(
-    subject: AnalysedModel, pairs: ParallelText, to: str
-) -> tuple[list[AlignedPair], list[tuple[TextTokens, TextTokens]], list[int]]:
-    """The pairs with words on both sides as the model reads them, their texts, and their places."""
-    vocabularies, metadata = subject.loaded.vocabularies, subject.loaded.metadata
-    into = LanguageSelector(languages_of(subject.loaded), vocabularies, lambda _: None).select(to)
-    bos = metadata.get("source_bos") is True
-    aligned, texts, rows = list[AlignedPair](), list[tuple[TextTokens, TextTokens]](), list[int]()
-    for row, (source, target) in enumerate(zip(pairs.source.lines, pairs.reference.lines, strict=True)):
-        read, written = vocabularies.source.encode(source), vocabularies.target.encode(target)
-        if read and written:
-            aligned.append(AlignedPair.of(read, written, into, bos=bos))
-            tokens = TextTokens.of(vocabularies.source, read, source)
-            texts.append((tokens, TextTokens.of(vocabularies.target, written, target)))
-            rows.append(row)
-    if not rows:
-        raise DataError(f"{pairs.description}: no pair has words on both sides")
-    return aligned, texts, rows
-
-
-def _best_table(counts: dict[Attention, AlignmentCounts], best: Sequence[Attention]) -> Table:
-    return Table(
-        title="The best",
-        columns=["layer", "head", "step", "AER [%] .1", "precision [%] .1", "recall [%] .1"],
-        rows=[
-            (
-                choice.layer,
-                "mean" if choice.head is None else str(choice.head),
-                choice.step,
-                100 * counts[choice].error_rate,
-                100 * counts[choice].precision,
-                100 * counts[choice].recall,
-            )
-            for choice in best
-        ],
-    )
 
 
 def _table(counts: dict[Attention, AlignmentCounts], step: Step) -> Table:

@@ -1,19 +1,20 @@
-"""The layers of a trained model one by one: how much each changes, the loss without it, or with a linear map.
+"""The layers of a trained model: how much each changes, the loss without it, or with a linear map.
 
 Similarity of the streams at different depths is the cosine of the angle between them, word by word. A layer
 whose input and output are nearly the same does little (Men et al. 2024, ShortGPT: block influence). What it
 is worth is seen when it is left out (Fan et al. 2020, LayerDrop). What it does beyond a linear map is seen
 when y = f(x) becomes y = W x + b (Xu et al. 2020, Rewiring the Transformer with Depth-Wise LSTMs, 2020
 preprint, section 4, Eq. 11 and 12): the map sees one position, so the layer loses its attention,
-cross-attention included. Nothing else of the model is trained again.
+cross-attention included. How much depth is worth is seen in BLEU without the top layers, or with some groups
+alone (Yang et al. 2022, GTrans, Table VI and Fig. 7). Nothing of the model is trained again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,17 +22,25 @@ from torch.nn import functional
 
 from deepwire.data.languages import Direction
 from deepwire.errors import LogFn, UsageError
-from deepwire.lab.finding import BarChart, Cell, Figure, Finding, HeatMap, Series, Table, provenance
-from deepwire.lab.scorer import Scorer
+from deepwire.lab.finding import (
+    BarChart,
+    Cell,
+    Figure,
+    Finding,
+    HeatMap,
+    LineChart,
+    Series,
+    Table,
+    provenance,
+)
 from deepwire.lab.signals import Signal, signal_values
 from deepwire.lab.subject import (
-    AnalysedModel,
     ReadText,
+    Scorer,
     open_model,
     present,
     repeating,
     text_for,
-    text_of_pairs,
     training_text,
 )
 from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
@@ -66,7 +75,7 @@ def analyse_similarity(
     text = text_for(subject, source, reference, sentences, direction)
     alike = similarities(inside, text, sides)
     whole = loss_of(inside, text)
-    tables: list[Table] = []
+    tables, figures = list[Table](), list[HeatMap]()
     rounds = repeating(inside)
     notes = [f"Similarities are those of the first round: {rounds}."] if rounds else []
     for side in present(inside, sides):
@@ -75,6 +84,19 @@ def analyse_similarity(
         if reason:
             notes.append(f"No layer of the {side} is left out: {reason}.")
         tables.append(_similarity_table(side, alike[side], whole, losses))
+        names, axis = layer_names(len(alike[side].layers), embedding=True), "output of layer; 0: embedding"
+        figures.append(
+            HeatMap(
+                name=f"{side}-similarity",
+                title=f"{side.capitalize()}: similarity of the streams at different depths",
+                row_axis=axis,
+                column_axis=axis,
+                value="cosine",
+                rows=names,
+                columns=names,
+                values=alike[side].depths.tolist(),
+            )
+        )
     return Finding(
         analysis="similarity",
         title=f"Similarity of depths of {model}",
@@ -83,19 +105,17 @@ def analyse_similarity(
         "input and output. Loss: negative log-likelihood per target token. A layer that is left out passes "
         "on what it was given, and nothing is trained again.",
         tables=tables,
-        figures=[_heat_map(side, alike[side]) for side in present(inside, sides)],
+        figures=figures,
         notes=notes,
         provenance=provenance([subject.source], [text.description]),
     )
 
 
-@dataclass(frozen=True)
-class Similarities:
+class Similarities(NamedTuple):
     """Mean cosines of the streams of one stack.
 
-    Attributes:
-        depths: `[L + 1, L + 1]`, between the embedding and the outputs of all layers.
-        layers: `[L]`, between what enters a layer and what leaves it.
+    `depths` are `[L + 1, L + 1]`, between the embedding and the outputs of all layers; `layers` `[L]`,
+    between what enters a layer and what leaves it.
     """
 
     depths: Tensor
@@ -114,7 +134,7 @@ def similarities(
     depths: dict[Side, Tensor] = {}
     changes: dict[Side, Tensor] = {}
     words: dict[Side, int] = {}
-    for batch in text.batches():
+    for batch in text.batches:
         values = signal_values(model, batch)
         for side in present(model, sides):
             layers = range(model.stack(side).depth)
@@ -143,7 +163,7 @@ def _units(streams: Sequence[Tensor]) -> Tensor:
 def loss_of(model: TranslationModel, text: ReadText) -> float:
     """Negative log-likelihood per target token, nats."""
     total, tokens = 0.0, 0
-    for batch in text.batches():
+    for batch in text.batches:
         sums = model.loss(batch.source, batch.target_input, batch.target_output, languages=batch.languages)
         total, tokens = total + float(sums.nll), tokens + int(sums.tokens)
     return total / tokens
@@ -173,21 +193,6 @@ def losses_without_layers(
         losses.append(loss_of(model.with_stacks(**{side: stack.without([layer])}), text))
         tell(f"{side} without layer {layer + 1}: {losses[-1]:.3f} nats a token")
     return losses
-
-
-def _heat_map(side: Side, alike: Similarities) -> HeatMap:
-    names = layer_names(len(alike.layers), embedding=True)
-    axis = "output of layer; 0: embedding"
-    return HeatMap(
-        name=f"{side}-similarity",
-        title=f"{side.capitalize()}: similarity of the streams at different depths",
-        row_axis=axis,
-        column_axis=axis,
-        value="cosine",
-        rows=names,
-        columns=names,
-        values=alike.depths.tolist(),
-    )
 
 
 def _similarity_table(side: Side, alike: Similarities, whole: float, losses: Sequence[float]) -> Table:
@@ -222,20 +227,20 @@ def analyse_linearity(
         model: RUN or RUN@checkpoint: maps are fitted on its training text.
         source, reference, sentences, direction: The text of the loss; see `text_for`.
         updates, tokens: Updates of training text that the maps are fitted on, and target tokens of each.
-        scorer: The model and the text, opened in float32: BLEU is counted too.
+        scorer: The same model and text, opened in float32: BLEU is counted too.
 
     Raises:
         ModelError, UsageError, DataError: There is no such model or text, or no layer can be replaced.
     """
-    if scorer is None:
-        subject = open_model(model, device)
-        text = text_for(subject, source, reference, sentences, direction)
-    else:
-        subject = scorer.subject
-        text = text_of_pairs(subject, scorer.pairs, scorer.to)
+    subject = open_model(model, device) if scorer is None else scorer.subject
+    text = text_for(subject, source, reference, sentences, direction)
     inside = subject.loaded.model
     sides = present(inside, sides)
-    fits = nearest_maps(inside, sides, _training_batches(subject, updates, tokens))
+    training = training_text(model, subject.loaded.vocabularies)
+    place = next(inside.parameters()).device
+    stream = training.updates(place, batch_tokens=tokens, seed=training.config.seed)
+    batches = (batch for update in islice(stream, updates) for batch in update.batches)
+    fits = nearest_maps(inside, sides, batches)
     whole = loss_of(inside, text)
     columns = ["stack", "layer", "loss [nats/token] .3", "more than whole [nats/token] .3"]
     columns += ["explained variance [%] .1"]
@@ -265,39 +270,23 @@ def analyse_linearity(
         "beside the stream goes past the layer unchanged. Loss: negative log-likelihood per target token; "
         f"the model reads the text{text.past} without dropout.",
         tables=[Table(title="One layer linear", columns=columns, rows=rows)],
-        figures=[_linear_bars(side, [row for row in rows if row[0] == side]) for side in sides],
+        figures=[
+            BarChart(
+                name=side,
+                title=f"More loss with one linear {side} layer",
+                x=f"{side} layer",
+                y="more than whole [nats/token]",
+                categories=[str(row[1]) for row in rows if row[0] == side],
+                series=[Series(name="more loss", y=[row[3] for row in rows if row[0] == side])],
+            )
+            for side in sides
+        ],
         provenance=provenance([subject.source], [text.description]),
     )
 
 
-def _training_batches(subject: AnalysedModel, updates: int, tokens: int) -> Iterator[DeviceBatch]:
-    """The first updates of the text that a run was trained on."""
-    training = training_text(subject.name, subject.loaded)
-    place = next(subject.loaded.model.parameters()).device
-    stream = training.updates(place, batch_tokens=tokens, seed=training.config.seed)
-    return (batch for update in islice(stream, updates) for batch in update.batches)
-
-
-def _linear_bars(side: Side, rows: Sequence[Sequence[Cell]]) -> Figure:
-    return BarChart(
-        name=side,
-        title=f"More loss with one linear {side} layer",
-        x=f"{side} layer",
-        y="more than whole [nats/token]",
-        categories=[str(row[1]) for row in rows],
-        series=[Series(name="more loss", y=[row[3] for row in rows])],
-    )
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A fitted map.
-
-    Attributes:
-        linear: The map.
-        explained: Share of the variance of the layer's output that it explains, at most 1; nan where the
-            output does not vary.
-    """
+class Fit(NamedTuple):
+    """A fitted map, and the share of the variance of the output that it explains; nan where that is none."""
 
     linear: nn.Linear
     explained: float
@@ -393,7 +382,6 @@ class _LinearLayer(nn.Module):
         self.linear = linear
 
     def forward(self, x: Tensor, _context: Context) -> Tensor:
-        """Map `[B, T, d]`."""
         mapped: Tensor = self.linear(x)
         return mapped
 
@@ -409,3 +397,119 @@ def linearised(model: TranslationModel, side: Side, layer: int, linear: nn.Linea
     connection = OneLayerLinear(stack.connection, layer - 1)
     changed = stack.with_parts(connection=connection, feed_forwards=modules)
     return model.with_stacks(**{side: changed}).eval()
+
+
+def with_layers(model: TranslationModel, side: Side, layers: int) -> TranslationModel:
+    """The model whose encoder or decoder ends after its lowest `layers` layers; parameters are shared.
+
+    The final norm stays, and a fusion of several layers takes those that are left.
+
+    Raises:
+        UsageError: The fusion needs all of them, or they run in rounds.
+    """
+    stack = model.stack(side)
+    if layers == stack.depth:
+        return model
+    if stack.repeats:  # the coda would run in their place
+        raise UsageError(
+            f"layers of the {side} cannot be left out: its middle layers run in rounds (recurrence), and "
+            "decoding.rounds says how many"
+        )
+    try:
+        fusion = stack.fusion.lowest(layers)
+    except ValueError as error:
+        raise UsageError(f"layers of the {side} cannot be left out: {error}") from None
+    return model.with_stacks(**{side: stack.with_parts(fusion=fusion)})
+
+
+def layer_scores(scorer: Scorer, side: Side, tell: LogFn) -> list[float]:
+    """BLEU with 1, 2, ... all layers of a stack, the other stack whole.
+
+    Raises:
+        UsageError: The fusion of the stack needs all layers.
+    """
+    depth = scorer.model.stack(side).depth
+    scores = []
+    for layers in range(1, depth + 1):
+        scores.append(scorer.bleu(with_layers(scorer.model, side, layers)))
+        tell(f"{side} with {layers} of {depth} layers: BLEU {scores[-1]:.2f}")
+    return scores
+
+
+def group_scores(scorer: Scorer, tell: LogFn) -> list[tuple[str, float, float]]:
+    """Groups of the decoder (``4`` or ``3:6``), their weight in the mixture of all, and BLEU with them alone.
+
+    Every single group, and every range that ends with the last one; empty where the decoder does not predict
+    with a mixture of groups.
+    """
+    log_weights = scorer.model.decoder.fusion.log_weights(scorer.languages)
+    if log_weights is None:
+        return []
+    weights: list[float] = log_weights.exp().tolist()
+    groups = len(weights)
+    ranges = [(group, group) for group in range(1, groups + 1)]
+    ranges += [(first, groups) for first in range(1, groups)]
+    scores = []
+    for first, last in ranges:
+        bleu = scorer.bleu(scorer.model, groups=f"{first}:{last}")
+        name = str(first) if first == last else f"{first}:{last}"
+        scores.append((name, sum(weights[first - 1 : last]), bleu))
+        tell(f"decoder groups {name}: BLEU {bleu:.2f}")
+    return scores
+
+
+def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: LogFn) -> Finding:
+    """BLEU without the top layers of each stack, and with some groups of the decoder alone.
+
+    Raises:
+        UsageError: Nothing can be left out of this model.
+    """
+    scores: dict[Side, list[float]] = {}
+    notes = []
+    sides = present(scorer.model, sides)
+    for side in sides:
+        try:
+            scores[side] = layer_scores(scorer, side, tell)
+        except UsageError as error:
+            notes.append(f"{error.message}.")
+    groups = group_scores(scorer, tell) if "decoder" in sides else []
+    if not scores and not groups:
+        raise UsageError(f"{scorer.name}: {' '.join(notes)}")
+    tables: list[Table] = []
+    figures: list[Figure] = []
+    if scores:
+        title = "BLEU with the lowest layers of one stack"
+        rows = [
+            (side, layers, len(of_side) - layers, bleu, bleu - of_side[-1])
+            for side, of_side in scores.items()
+            for layers, bleu in enumerate(of_side, 1)
+        ]
+        columns = ["stack", "layers", "left out", "BLEU .2", "change [BLEU] .2"]
+        tables.append(Table(title=title, columns=columns, rows=rows))
+        lines = [
+            Series(name=f"{side} (of {len(of_side)})", x=range(1, len(of_side) + 1), y=of_side)
+            for side, of_side in scores.items()
+        ]
+        figures.append(LineChart(name="layers", title=title, x="layers left", y="BLEU", series=lines))
+    if groups:
+        title = "BLEU with some groups of the decoder"
+        tables.append(Table(title=title, columns=["groups", "weight of all .3", "BLEU .2"], rows=groups))
+        bars = [Series(name="BLEU", y=[bleu for _, _, bleu in groups])]
+        names = [name for name, _, _ in groups]
+        figures.append(
+            BarChart(name="groups", title=title, x="groups", y="BLEU", categories=names, series=bars)
+        )
+    return Finding(
+        analysis="depth",
+        title=f"Fewer layers of a trained model: {scorer.name}",
+        measured=(
+            "Layers above the number given are left out of the trained model, one stack at a time, and "
+            "nothing is trained again; the final norm stays, and a fusion of several layers takes those that "
+            "are left. Groups: the decoder predicts with one group alone, or with a range that ends with the "
+            "last one, their weights scaled to sum to 1 (Yang et al. 2022, Table VI)."
+        ),
+        tables=tables,
+        figures=figures,
+        notes=notes,
+        provenance=provenance((scorer.subject.source,), (scorer.pairs.description,), scorer.settings),
+    )

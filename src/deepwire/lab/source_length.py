@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Literal
+from itertools import chain, pairwise
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from deepwire.errors import DataError, LogFn, UsageError
-from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import script_without_spaces
 from deepwire.evaluation.significance import interval, resampled_scores
-from deepwire.evaluation.texts import Text
 from deepwire.lab.finding import BarChart, Finding, Series, Table, provenance
-from deepwire.lab.scorer import WARM_UP, Scorer, TimedTranslation
+from deepwire.lab.subject import Scorer, TimedTranslation
 
 LengthUnit = Literal["words", "characters"]
-SAMPLES = 1000
+SAMPLES, WARM_UP = 1000, 32
 
 
 def unit_of(lines: Sequence[str]) -> LengthUnit:
@@ -48,16 +46,16 @@ class Bucket:
         return str(self.low) if self.low == self.high else f"{self.low}-{self.high}"
 
 
-@dataclass(frozen=True)
-class LengthScore:
-    """One model on one bucket.
+class LengthScore(NamedTuple):
+    """One model on one bucket: a row of the table.
 
-    Attributes:
-        bleu: BLEU of the bucket by itself; `low` and `high`: its 95 % interval by bootstrap resamples.
-        speed: Translated sentences a second; the best of the rounds.
+    `bleu` is that of the bucket by itself, from `low` to `high` its 95 % interval by bootstrap resamples;
+    `speed` is in translated sentences a second, the best of the rounds.
     """
 
-    bucket: Bucket
+    model: str
+    bucket: str
+    sentences: int
     bleu: float
     low: float
     high: float
@@ -116,38 +114,33 @@ def length_scores(
                 lines = [sources[row] for row in bucket.rows]
                 made.append(scorer.translate(scorer.model, lines, documents=False))
             tell(f"{scorer.name}: round {number + 1} of {rounds}")
-    answers = [reference.only(bucket.rows) for bucket in buckets]
-    return [
-        [_score(scorer.metric, *each) for each in zip(buckets, by_bucket, answers, strict=True)]
-        for scorer, by_bucket in zip(scorers, done, strict=True)
-    ]
-
-
-def _score(metric: Metric, bucket: Bucket, made: Sequence[TimedTranslation], reference: Text) -> LengthScore:
-    lines, seconds = min(made, key=lambda each: each.seconds)
-    statistics = metric.statistics(lines, reference.answers)
-    bleu = float(metric.values(np.sum(statistics, axis=0)))
-    drawn = interval(resampled_scores(metric, (statistics,), samples=SAMPLES)[0])
-    # Resamples of very few sentences may all lie on one side of their BLEU.
-    return LengthScore(bucket, bleu, min(bleu, drawn.low), max(bleu, drawn.high), len(lines) / seconds)
+    scores = []
+    for scorer, by_bucket in zip(scorers, done, strict=True):
+        of_model = []
+        for bucket, made in zip(buckets, by_bucket, strict=True):
+            lines, seconds = min(made, key=lambda each: each.seconds)
+            statistics = scorer.metric.statistics(lines, reference.only(bucket.rows).answers)
+            bleu = float(scorer.metric.values(np.sum(statistics, axis=0)))
+            drawn = interval(resampled_scores(scorer.metric, (statistics,), samples=SAMPLES)[0])
+            # Resamples of very few sentences may all lie on one side of their BLEU.
+            low, high = min(bleu, drawn.low), max(bleu, drawn.high)
+            speed = len(lines) / seconds
+            of_model.append(LengthScore(scorer.name, bucket.name, len(lines), bleu, low, high, speed))
+        scores.append(of_model)
+    return scores
 
 
 def source_length_finding(
     scorers: Sequence[Scorer], buckets: Sequence[Bucket], rounds: int, tell: LogFn
 ) -> Finding:
     """Translate each bucket (from `cut`) with each model; the fastest of the rounds counts."""
-    names = [scorer.name for scorer in scorers]
-    scores_of = list(zip(names, length_scores(scorers, buckets, rounds, tell), strict=True))
+    by_model = length_scores(scorers, buckets, rounds, tell)
     first = scorers[0]
     unit = unit_of(first.pairs.source.lines)
     x = f"length of the source [{unit}]"
     categories = [bucket.name for bucket in buckets]
     columns = [f"source {unit}", "sentences", "BLEU .2", "from .2", "to .2", "speed [sentences/s] .1"]
-    rows = [
-        (name, score.bucket.name, len(score.bucket.rows), score.bleu, score.low, score.high, score.speed)
-        for name, scores in scores_of
-        for score in scores
-    ]
+    rows = list(chain(*by_model))
     return Finding(
         analysis="length",
         title="BLEU and decoding speed by length of the source",
@@ -168,12 +161,12 @@ def source_length_finding(
                 categories=categories,
                 series=[
                     Series(
-                        name=name,
+                        name=scores[0].model,
                         y=[score.bleu for score in scores],
                         low=[score.low for score in scores],
                         high=[score.high for score in scores],
                     )
-                    for name, scores in scores_of
+                    for scores in by_model
                 ],
             ),
             BarChart(
@@ -182,10 +175,12 @@ def source_length_finding(
                 x=x,
                 y="speed [sentences/s]",
                 categories=categories,
-                series=[Series(name=name, y=[score.speed for score in scores]) for name, scores in scores_of],
+                series=[
+                    Series(name=scores[0].model, y=[score.speed for score in scores]) for scores in by_model
+                ],
             ),
         ],
         provenance=provenance(
-            [scorer.source for scorer in scorers], (first.pairs.description,), first.settings
+            [scorer.subject.source for scorer in scorers], (first.pairs.description,), first.settings
         ),
     )

@@ -1,13 +1,15 @@
-"""The subject of analyses: a model by its name, the stacks that it has, and text for it to read."""
+"""The subject of analyses: a model by its name, text for it to read, and how well it translates that."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+import hashlib
+import time
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from pydantic import ValidationError
@@ -23,14 +25,20 @@ from deepwire.data.languages import Direction
 from deepwire.data.prepare.build import Progress
 from deepwire.data.prepare.packing import document_ids, documents_of
 from deepwire.data.prepare.prepared import Prepared, prepare
-from deepwire.data.vocabulary import BOS, EOS, Vocabularies
+from deepwire.data.vocabulary import EOS, Vocabularies
+from deepwire.decoding.alignment import AlignedPair
 from deepwire.decoding.model_inputs import LanguageSelector, batches_by_length, pad_batch, target_language_ids
-from deepwire.decoding.model_loading import languages_of, pick_device
-from deepwire.errors import DataError, ModelError, UsageError
-from deepwire.evaluation.metric import check_line_counts
+from deepwire.decoding.model_loading import LoadedModels, languages_of, load_models, pick_device
+from deepwire.decoding.translator import Translator
+from deepwire.errors import DataError, LogFn, ModelError, UsageError
+from deepwire.evaluation.comparison import without_spaces
+from deepwire.evaluation.metric import Metric, check_line_counts, reference_count
+from deepwire.evaluation.metric_choice import LanguageMetrics, language_of
 from deepwire.evaluation.texts import (
+    SearchSettings,
     Text,
     data_section,
+    named_target,
     read_text,
     selected_target,
     test_set,
@@ -75,7 +83,7 @@ class AnalysedModel:
     @property
     def source(self) -> ModelSource:
         """The model, for the provenance of a finding."""
-        return source_of(self.name, self.loaded.folder, self.loaded.metadata)
+        return model_source(self.name, self.loaded.folder)
 
 
 def open_model(name: str, device: str = "cpu") -> AnalysedModel:
@@ -89,19 +97,14 @@ def open_model(name: str, device: str = "cpu") -> AnalysedModel:
     return AnalysedModel(name, load_model(find_model(name), place), run_of(name))
 
 
-def model_source(name: str) -> ModelSource:
-    """The model that a MODEL name stands for, for the provenance of a finding; it is not loaded.
+def model_source(name: str, folder: Path | None = None) -> ModelSource:
+    """The model that a MODEL name stands for, or the one in `folder`, for the provenance of a finding.
 
     Raises:
         ModelError: There is no such model, or its description is damaged.
     """
-    folder = find_model(name)
-    return source_of(name, folder, read_metadata(folder))
-
-
-def source_of(name: str, folder: Path, metadata: Mapping[str, object]) -> ModelSource:
-    """A model in a folder, for the provenance of a finding."""
-    update = metadata.get("update")
+    folder = folder or find_model(name)
+    update = read_metadata(folder).get("update")
     return ModelSource(
         name=name,
         folder=str(folder),
@@ -167,8 +170,10 @@ def read_pairs(
     return ParallelText(*texts).beginning(limit)
 
 
-def batches(subject: AnalysedModel, pairs: ParallelText, *, to: str = "") -> Iterator[DeviceBatch]:
-    """The pairs as the model reads them in training, longest first; pairs with an empty side are left out.
+def aligned_pairs(
+    subject: AnalysedModel, pairs: ParallelText, *, to: str = "", longest: int | None = None
+) -> dict[int, AlignedPair]:
+    """The pairs with words on both sides as the model reads them, by row, at most `longest` subwords of each.
 
     `to` is the language of the references, for a model of several directions.
 
@@ -177,26 +182,33 @@ def batches(subject: AnalysedModel, pairs: ParallelText, *, to: str = "") -> Ite
         DataError: No pair has words on both sides.
     """
     vocabularies = subject.loaded.vocabularies
-    head = [BOS] if subject.loaded.metadata.get("source_bos") is True else []
-    first = BOS
+    bos = subject.loaded.metadata.get("source_bos") is True
     # A direction that the model was not trained in is what was asked for: no warning.
     into = LanguageSelector(languages_of(subject.loaded), vocabularies, lambda _: None).select(to)
-    if into is not None:
-        head, first = [*head, *([] if into.source_tag is None else [into.source_tag])], into.first_token
-    sources = [ids[:LONGEST] for ids in vocabularies.source.encode_lines(pairs.source.lines)]
-    targets = [ids[:LONGEST] for ids in vocabularies.target.encode_lines(pairs.reference.lines)]
-    full = [row for row in range(len(sources)) if sources[row] and targets[row]]
-    if not full:
+    sources = vocabularies.source.encode_lines(pairs.source.lines)
+    targets = vocabularies.target.encode_lines(pairs.reference.lines)
+    aligned = {
+        row: AlignedPair.of(source[:longest], target[:longest], into, bos=bos)
+        for row, (source, target) in enumerate(zip(sources, targets, strict=True))
+        if source and target
+    }
+    if not aligned:
         raise DataError(f"{pairs.description}: no pair has words on both sides")
+    return aligned
+
+
+def batches(subject: AnalysedModel, pairs: ParallelText, *, to: str = "") -> Iterator[DeviceBatch]:
+    """The pairs as the model reads them in training, longest first; arguments as of `aligned_pairs`."""
+    aligned = list(aligned_pairs(subject, pairs, to=to, longest=LONGEST).values())
     device = next(subject.loaded.model.parameters()).device
-    lengths = [max(len(sources[row]), len(targets[row])) + 1 for row in full]
-    for batch in batches_by_length(lengths, BATCH_TOKENS):
-        rows = [full[index] for index in batch]
+    for batch in batches_by_length([max(len(each.source), len(each.read)) for each in aligned], BATCH_TOKENS):
+        chosen = [aligned[index] for index in batch]
+        into = [each.language for each in chosen if each.language is not None]
         yield DeviceBatch(
-            pad_batch([[*head, *sources[row], EOS] for row in rows], device),
-            pad_batch([[first, *targets[row]] for row in rows], device),
-            pad_batch([[*targets[row], EOS] for row in rows], device),
-            None if into is None else target_language_ids([into] * len(rows), device),
+            pad_batch([each.source for each in chosen], device),
+            pad_batch([each.read for each in chosen], device),
+            pad_batch([[*each.target, EOS] for each in chosen], device),
+            target_language_ids(into, device) if into else None,
         )
 
 
@@ -216,7 +228,13 @@ def read_documents(model: str, file: Path | None, limit: int | None) -> tuple[st
         UsageError: No file is given, and the model belongs to no run that names a test text.
         DataError: The text cannot be read, or has no document.
     """
-    text = read_text(file) if file is not None else _test_text(model)
+    if file is not None:
+        text = read_text(file)
+    else:
+        data = data_section(model)
+        if not data.test:
+            raise UsageError(f"{model}: the run file names no data.test", "give the text: --reference FILE")
+        text = Text(data.test[0].label, [pair.target for pair in usable_pairs(data.test[0], data)])
     unit = text_of_model(model)
     assert unit is not None, "the models were looked at before"
     documents = list(islice(documents_of(text.lines, unit), limit))
@@ -225,46 +243,19 @@ def read_documents(model: str, file: Path | None, limit: int | None) -> tuple[st
     return f"{text.name}, {counted(len(documents), 'document')}", documents
 
 
-def _test_text(model: str) -> Text:
-    data = data_section(model)
-    if not data.test:
-        raise UsageError(f"{model}: the run file names no data.test", "give the text: --reference FILE")
-    corpus = data.test[0]
-    return Text(corpus.label, [pair.target for pair in usable_pairs(corpus, data)])
-
-
-def document_batches(subject: AnalysedModel, documents: Sequence[Sequence[str]]) -> Iterator[DeviceBatch]:
-    """Documents as a language model reads them, behind the end of another one; sources are empty."""
-    vocabulary = subject.loaded.vocabularies.target
-    ids = [document_ids(lines, vocabulary)[:LONGEST] for lines in documents]
-    device = next(subject.loaded.model.parameters()).device
-    for batch in batches_by_length([len(row) for row in ids], BATCH_TOKENS):
-        chosen = [ids[index] for index in batch]
-        yield DeviceBatch(
-            torch.zeros(len(chosen), 0, dtype=torch.int64, device=device),
-            pad_batch([[EOS, *row[:-1]] for row in chosen], device),
-            pad_batch(chosen, device),
-        )
-
-
 @dataclass(frozen=True)
 class ReadText:
     """A text as a model reads it, also a language model.
 
     Attributes:
         description: For the provenance of a finding.
-        pairs: Whether they are sentences with their translations; otherwise documents.
-        batches: Makes the batches, as often as they are wanted.
+        batches: Of sentences with their translations, or of documents.
+        past: How the decoder knows its past, in the middle of a sentence; empty for documents.
     """
 
     description: str
-    pairs: bool
-    batches: Callable[[], Iterator[DeviceBatch]]
-
-    @property
-    def past(self) -> str:
-        """How the decoder knows its past, in the middle of a sentence."""
-        return ", the decoder with the reference as its past," if self.pairs else ""
+    batches: Sequence[DeviceBatch]
+    past: str = ", the decoder with the reference as its past,"
 
 
 def text_for(
@@ -285,17 +276,22 @@ def text_for(
         UsageError: The files do not fit the model, or there are none and no test set.
         DataError: A file cannot be read, or the two differ in length.
     """
+    device = next(subject.loaded.model.parameters()).device
     if text_of_model(subject.name) is not None:
         refuse_source(source, direction)
         description, documents = read_documents(subject.name, reference, sentences)
-        return ReadText(description, False, partial(document_batches, subject, documents))
+        vocabulary = subject.loaded.vocabularies.target
+        ids = [document_ids(lines, vocabulary)[:LONGEST] for lines in documents]
+        made = []
+        for batch in batches_by_length([len(row) for row in ids], BATCH_TOKENS):
+            chosen = [ids[index] for index in batch]
+            sources = torch.zeros(len(chosen), 0, dtype=torch.int64, device=device)
+            past = [[EOS, *row[:-1]] for row in chosen]  # a document begins behind the end of another one
+            made.append(DeviceBatch(sources, pad_batch(past, device), pad_batch(chosen, device)))
+        return ReadText(description, made, past="")
     to = selected_target(subject.name, direction)
-    return text_of_pairs(subject, read_pairs(subject.name, source, reference, sentences, direction), to)
-
-
-def text_of_pairs(subject: AnalysedModel, pairs: ParallelText, to: str) -> ReadText:
-    """Sentences and their translations into `to` as a model reads them; see `batches`."""
-    return ReadText(pairs.description, True, partial(batches, subject, pairs, to=to))
+    pairs = read_pairs(subject.name, source, reference, sentences, direction)
+    return ReadText(pairs.description, list(batches(subject, pairs, to=to)))
 
 
 def refuse_source(source: Path | None, direction: object) -> None:
@@ -330,32 +326,22 @@ class TrainingText:
         return feed(UpdateStream(self.prepared.train, settings, seed=seed), StreamPosition(), device)
 
 
-def training_text(name: str, loaded: LoadedModel) -> TrainingText:
+def training_text(
+    name: str,
+    vocabularies: Vocabularies,
+    hint: str = "this analysis trains a part of the model; give RUN or RUN@checkpoint",
+    progress: Progress | None = None,
+) -> TrainingText:
     """The text that the run of a MODEL name was trained on; prepared again where it is no longer there.
 
     Raises:
-        UsageError: The name belongs to no run directory.
+        UsageError: The name belongs to no run directory; with the hint.
         DataError: The text is gone or damaged.
         ModelError: The stored settings are damaged, or the text gives another vocabulary now.
     """
     run = run_of(name)
     if run is None:
-        raise UsageError(
-            f"{name} is not a run directory, so its training text is not known",
-            "this analysis trains a part of the model; give RUN or RUN@checkpoint",
-        )
-    return text_of_run(run, loaded.vocabularies)
-
-
-def text_of_run(
-    run: RunDirectory, vocabularies: Vocabularies, progress: Progress | None = None
-) -> TrainingText:
-    """The text that a run was trained on; prepared again where it is no longer there.
-
-    Raises:
-        DataError: The text is gone or damaged.
-        ModelError: The stored settings are damaged, or the text gives another vocabulary now.
-    """
+        raise UsageError(f"{name} is not a run directory, so its training text is not known", hint)
     config = run_file_of(run)
     prepared = prepare(config.data, seed=config.seed, progress=progress)
     if prepared.vocabularies.digest != vocabularies.digest:
@@ -399,3 +385,113 @@ def untrained_model(text: TrainingText, seed: int, device: torch.device) -> Tran
             built.profile(batch.source, batch.target_input, languages=batch.languages)
         built.begin_update(1)
     return built
+
+
+class TimedTranslation(NamedTuple):
+    """A translation and how long it took, without loading the model."""
+
+    lines: list[str]
+    seconds: float
+
+
+class Scorer:
+    """Translates a text with variants of one loaded MODEL, and counts BLEU.
+
+    Args:
+        to: The language of the reference: what a model of several directions is to translate into.
+        metric: In place of BLEU with the tokenizer of the language.
+
+    Raises:
+        ModelError: There is no such model.
+        UsageError: A setting is impossible, or the model does not know the language, or needs one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pairs: ParallelText,
+        search: SearchSettings,
+        warn: LogFn,
+        *,
+        to: str = "",
+        metric: Metric | None = None,
+    ) -> None:
+        self.name, self.pairs, self.to = name, pairs, to
+        self.loaded: LoadedModels = load_models([name], search.device, search.precision, search.decoding)
+        self.loaded.require_translation()
+        into = LanguageSelector(self.loaded.languages, self.loaded.models[0].vocabularies, warn).select(to)
+        self.languages = None if into is None else target_language_ids([into], self.loaded.device)
+        if metric is None:
+            metrics = LanguageMetrics(("bleu",))
+            named = to or named_target(self.loaded.models[0].metadata)
+            (metric,) = metrics.of(named or language_of(pairs.reference))
+            for warning in filter(None, (*metrics.notes, without_spaces(pairs.reference, [metric]))):
+                warn(warning)
+        self.metric, self._warn = metric, warn
+
+    @property
+    def model(self) -> TranslationModel:
+        """The model as it is."""
+        return self.loaded.models[0].model
+
+    @property
+    def subject(self) -> AnalysedModel:
+        """The model, as analyses take it."""
+        return AnalysedModel(self.name, self.loaded.models[0], run_of(self.name))
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Everything that decides BLEU besides model and text, for the provenance of a finding."""
+        config, digest = self.loaded.config, hashlib.blake2b(digest_size=8)
+        for text in (self.pairs.source, *self.pairs.reference.references):
+            for line in text.lines:
+                digest.update(line.encode() + b"\n")
+        return {
+            "beam": str(config.beam),
+            "length penalty": f"{config.length_penalty} ({config.length_penalty_form})",
+            "batch tokens": str(config.batch_tokens),
+            "device": str(self.loaded.device),
+            "precision": self.loaded.precision,
+            "BLEU": self.metric.signature(reference_count(self.pairs.reference.answers)),
+            "text digest": digest.hexdigest(),
+        }
+
+    def bleu(self, model: TranslationModel, groups: str | None = None) -> float:
+        """BLEU of the translation by a variant of this model; `groups` of its decoder alone: `4` or `3:6`."""
+        return self.score(self.translate(model, groups=groups).lines)
+
+    def score(self, lines: Sequence[str]) -> float:
+        """BLEU of a translation of the whole text."""
+        return self.metric.score(lines, self.pairs.reference.answers).value
+
+    def translate(
+        self,
+        model: TranslationModel,
+        lines: Sequence[str] | None = None,
+        groups: str | None = None,
+        *,
+        documents: bool = True,
+    ) -> TimedTranslation:
+        """Translate the text, or `lines` of it, and take the time.
+
+        With document context the lines in front of a line are its context, unless `documents` is False.
+        """
+        config = self.loaded.config
+        if groups is not None:
+            config = config.model_copy(update={"groups": groups})
+        translator: Translator = Translator(
+            [model],
+            self.loaded.models[0].vocabularies,
+            config,
+            device=self.loaded.device,
+            source_bos=self.loaded.source_bos,
+            warn=self._warn,
+            languages=self.loaded.languages,
+            context=self.loaded.context,
+        )
+        begun = time.perf_counter()
+        answers = translator.translations(
+            self.pairs.source.lines if lines is None else lines, to=self.to or None, documents=documents
+        )
+        translation = [answer.candidates[0].text for answer in answers]
+        return TimedTranslation(translation, time.perf_counter() - begun)

@@ -136,7 +136,7 @@ def depth(
     deepwire analyze depth runs/gtrans --plots plots
     """
     from deepwire.evaluation.texts import selected_targets
-    from deepwire.lab.fewer_layers import fewer_layers_finding
+    from deepwire.lab.layers import fewer_layers_finding
     from deepwire.lab.subject import read_pairs
 
     use_threads(threads)

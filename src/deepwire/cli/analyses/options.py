@@ -19,8 +19,7 @@ from deepwire.io.output import STDOUT, check_output, write_output
 
 if TYPE_CHECKING:
     from deepwire.data.languages import Direction
-    from deepwire.lab.scorer import Scorer
-    from deepwire.lab.subject import ParallelText
+    from deepwire.lab.subject import ParallelText, Scorer
 
 Findings: TypeAlias = Sequence[Any]  # of `deepwire.lab.finding.Finding`
 Runs = Annotated[list[str], typer.Argument(metavar="MODEL...", help="Run directories or models.")]
@@ -135,7 +134,7 @@ def open_scorers(
         UsageError: A model does not translate in the direction.
     """
     from deepwire.evaluation.texts import SearchSettings, selected_targets
-    from deepwire.lab.scorer import Scorer
+    from deepwire.lab.subject import Scorer
 
     search = SearchSettings(specified(beam=beam), device, precision)
     targets = selected_targets(models, direction)
