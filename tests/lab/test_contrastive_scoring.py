@@ -149,9 +149,9 @@ def test_lingeval_is_read_as_published(tmp_path: Path, pack: Callable[[bytes], b
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "not JSON"),
-        ("{}", "not a list of items"),
-        ('[{"source": "a", "reference": "b", "errors": ["c"]}]', "item 1: errors.0: "),
+        ("", "the whole: Invalid JSON"),
+        ("{}", "the whole: Input should be a valid"),
+        ('[{"source": "a", "reference": "b", "errors": ["c"]}]', "0.errors.0: "),
         (
             '[{"source": "a", "reference": "b", "errors": [{"contrastive": "c", "distance": -1}]}]',
             "errors.0.distance: ",
@@ -195,7 +195,7 @@ def test_the_command_reads_either_form(
     assert main(["analyze", *command, *plain[:2]]) == 2
     assert "--source and --reference go together" in capsys.readouterr().err
     assert main(["analyze", *command]) == 3
-    assert "x: not JSON" in capsys.readouterr().err
+    assert "x: is not of the form of LingEval97" in capsys.readouterr().err
 
 
 def test_mcnemar_of_many_is_the_binomial_test() -> None:

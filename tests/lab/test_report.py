@@ -26,7 +26,7 @@ from deepwire.lab.finding import (
     provenance,
     to_json,
 )
-from deepwire.lab.report import as_html, as_text, save_plots, table_text
+from deepwire.lab.report import as_text, save_html, save_plots, table_text
 
 needs_matplotlib = pytest.mark.skipif(
     importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed"
@@ -184,8 +184,9 @@ def test_plots_are_written_as_png_svg_and_pdf(finding: Finding, tmp_path: Path) 
 
 
 @needs_matplotlib
-def test_a_page_needs_nothing_else_and_obeys_no_markup(finding: Finding) -> None:
-    page = as_html([finding, finding], "Two")
+def test_a_page_needs_nothing_else_and_obeys_no_markup(finding: Finding, tmp_path: Path) -> None:
+    save_html([finding, finding], tmp_path / "page.html", "Two")
+    page = (tmp_path / "page.html").read_text()
     assert page.count("<img ") == page.count("<figure>") == 6
     # A table for each figure, besides those of the finding and its origin.
     assert page.count("<table>") == 2 * (1 + 3 + 1)
@@ -197,10 +198,11 @@ def test_a_page_needs_nothing_else_and_obeys_no_markup(finding: Finding) -> None
 
 
 def test_without_matplotlib_there_is_one_clear_error(
-    finding: Finding, monkeypatch: pytest.MonkeyPatch
+    finding: Finding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "find_spec", lambda name: None)
     with pytest.raises(UsageError) as caught:
         report.render(finding.figures[0], "png")
     assert "pip install 'deepwire[analysis]'" in caught.value.hint
-    assert "<details open>" in as_html([finding], "t", pictures=False)
+    save_html([finding], tmp_path / "page.html", "t", pictures=False)
+    assert "<details open>" in (tmp_path / "page.html").read_text()

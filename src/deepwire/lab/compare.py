@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -119,9 +118,6 @@ def compare_runs(request: ComparisonRequest, tell: LogFn) -> Finding:
         UsageError: There are fewer than two runs, or there is no test set or no such device.
         ModelError, DataError: A run, model or text is missing or damaged.
     """
-    if len(request.models) < 2:
-        command = shlex.join(["deepwire", "analyze", "compare", *request.models, "OTHER"])
-        raise UsageError("a comparison needs two or more runs", f"name another: {command}")
     request.paired.check(len(request.models))
     runs = [read_run(name) for name in request.models]
     last_parts = [Path(name).name for name in request.models]
@@ -277,28 +273,21 @@ def learning_curves(runs: Sequence[ComparedRun], names: Sequence[str]) -> Iterat
     """Training loss, validation loss and validation BLEU; figures without a point are left out."""
     nats = "negative log-likelihood [nats/subword]"
     charts = (
-        ("training", "Training loss", nats, [_points(run.train, "nll") for run in runs]),
-        ("validation", "Validation loss", nats, [_points(run.valid, "nll") for run in runs]),
-        ("validation-bleu", "Validation BLEU", "BLEU [%]", [_points(run.valid, "bleu") for run in runs]),
+        ("training", "Training loss", nats, "train", "nll"),
+        ("validation", "Validation loss", nats, "valid", "nll"),
+        ("validation-bleu", "Validation BLEU", "BLEU [%]", "valid", "bleu"),
     )
-    for name, title, y, of_runs in charts:
-        curves = [
-            Series(name=run_name, x=list(points), y=list(points.values()))
-            for run_name, points in zip(names, of_runs, strict=True)
-            if points
-        ]
+    for name, title, y, log, key in charts:
+        curves = []
+        for run_name, run in zip(names, runs, strict=True):
+            logged = [entry for entry in getattr(run, log) if key in entry and "update" in entry]
+            if points := dict(sorted((entry["update"], entry[key]) for entry in logged)):
+                curves.append(Series(name=run_name, x=list(points), y=list(points.values())))
         if curves:
             yield LineChart(name=name, title=title, x="updates", y=y, series=curves)
 
 
-def _points(log: Sequence[Mapping[str, float]], key: str) -> dict[float, float]:
-    """Logged values by update."""
-    points = {entry["update"]: entry[key] for entry in log if key in entry and "update" in entry}
-    return dict(sorted(points.items()))
-
-
 def _translations(request: ComparisonRequest, names: Sequence[str], tell: LogFn) -> _Results:
-    """The test set translated by each model, scored and tested."""
     models, direction = request.models, request.direction
     pairs = read_pairs(models[0], request.source, request.reference, request.sentences, direction)
     targets = selected_targets(models, direction)

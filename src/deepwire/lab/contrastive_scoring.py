@@ -5,7 +5,6 @@ Contrastive scoring of Sennrich 2017; accuracy by distance as in Fig. 6 of the M
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, TypeAdapter, ValidationError
 
 from deepwire.config.counts import counted
 from deepwire.data.languages import Direction
@@ -58,6 +57,9 @@ class _Item(BaseModel):
     errors: list[_Error]
 
 
+_ITEMS = TypeAdapter(list[_Item])
+
+
 def read_lingeval(path: Path) -> list[Contrast]:
     """Read LingEval97's JSON, plain or compressed; one contrast for each error of each item.
 
@@ -69,17 +71,18 @@ def read_lingeval(path: Path) -> list[Contrast]:
     """
     name = display(path)
     try:
-        items = json.loads(b"".join(read_bytes(path)))
-    except (ValueError, RecursionError) as error:
+        items = _ITEMS.validate_json(b"".join(read_bytes(path)))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the whole"
         raise DataError(
-            f"{name}: not JSON: {error}", "plain text needs --source and --reference, too"
+            f"{name}: is not of the form of LingEval97: {place}: {first['msg']}",
+            "plain text needs --source and --reference, too",
         ) from None
-    if not isinstance(items, list):
-        raise DataError(f"{name}: not a list of items", "the form is that of LingEval97: lingeval97.json")
     contrasts = [
-        contrast
-        for number, item in enumerate(items, 1)
-        for contrast in _contrasts(item, f"{name}: item {number}")
+        Contrast(item.source, item.reference, error.contrastive, error.type or "", error.distance)
+        for item in items
+        for error in item.errors
     ]
     if not contrasts:
         raise DataError(f"{name}: holds no contrast")
@@ -101,19 +104,6 @@ def read_plain(source: Path, reference: Path, contrastive: Path) -> list[Contras
     texts = [read_text(path) for path in (source, reference, contrastive)]
     check_line_counts([(text.name, text.lines) for text in texts])
     return [Contrast(*row) for row in zip(*(text.lines for text in texts), strict=True)]
-
-
-def _contrasts(item: object, where: str) -> list[Contrast]:
-    try:
-        read = _Item.model_validate(item)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise DataError(f"{where}: {f'{place}: ' if place else ''}{first['msg']}") from None
-    return [
-        Contrast(read.source, read.reference, each.contrastive, each.type or "", each.distance)
-        for each in read.errors
-    ]
 
 
 LONGEST = 15
@@ -157,10 +147,14 @@ def analyse_agreement(
         by_model.append(decide(model, translator, contrasts, to=to or None))
         formats[translator.precision] = None
     tables = [_overall(by_model)]
-    kinds = list(dict.fromkeys(contrast.kind for contrast in contrasts if contrast.kind))
+    kinds, places = dict[str, list[int]](), dict[int, list[int]]()
+    for place, contrast in enumerate(contrasts):
+        if contrast.kind:
+            kinds.setdefault(contrast.kind, []).append(place)
+        if contrast.distance is not None:
+            places.setdefault(min(contrast.distance, LONGEST + 1), []).append(place)
     if len(kinds) > 1:
-        tables.append(_by_kind(by_model, contrasts, kinds))
-    places = _distances(contrasts)
+        tables.append(_by_kind(by_model, kinds))
     return Finding(
         analysis="agreement",
         title=f"Contrastive decisions of {', '.join(models)}",
@@ -168,7 +162,7 @@ def analyse_agreement(
         "right if the one without the error has the higher log-probability. A tie is wrong. "
         "Ranges are 95 % intervals (Wilson 1927).",
         tables=tables,
-        figures=(_distance_figure(by_model, places),) if places else (),
+        figures=(_distance_figure(by_model, dict(sorted(places.items()))),) if places else (),
         notes=_notes(by_model, contrasts),
         provenance=provenance(
             subjects,
@@ -240,32 +234,20 @@ def mcnemar(first: Iterable[bool | None], second: Iterable[bool | None]) -> floa
 
 
 def _overall(by_model: Sequence[Decisions]) -> Table:
-    rows = []
-    for place, decisions in enumerate(by_model):
-        p = mcnemar(by_model[0].right, decisions.right) if place else None
-        rows.append((decisions.model, *_accuracy(decisions.right), p))
+    p_values = [None, *(mcnemar(by_model[0].right, each.right) for each in by_model[1:])]
+    rows = [(each.model, *_accuracy(each.right), p) for each, p in zip(by_model, p_values, strict=True)]
     columns = ["model", "contrasts", "right", "accuracy [%] .2", "from [%] .2", "to [%] .2"]
     columns += ["p of the difference to the first (McNemar) .4"]
     return Table(title="Accuracy", columns=columns, rows=rows)
 
 
-def _by_kind(by_model: Sequence[Decisions], contrasts: Sequence[Contrast], kinds: Sequence[str]) -> Table:
-    rows = []
-    for kind in kinds:
-        places = [place for place, contrast in enumerate(contrasts) if contrast.kind == kind]
-        shares = [_accuracy(_chosen(decisions, places))[2] for decisions in by_model]
-        rows.append((kind, len(places), *shares))
+def _by_kind(by_model: Sequence[Decisions], kinds: Mapping[str, Sequence[int]]) -> Table:
+    rows = [
+        (kind, len(places), *(_accuracy(_chosen(decisions, places))[2] for decisions in by_model))
+        for kind, places in kinds.items()
+    ]
     models = [Column(name=decisions.model, unit="%", digits=2) for decisions in by_model]
     return Table(title="Accuracy by kind of error", columns=["error", "contrasts", *models], rows=rows)
-
-
-def _distances(contrasts: Sequence[Contrast]) -> dict[int, list[int]]:
-    """The places of the contrasts at each distance, shortest first; ``LONGEST + 1`` is all above."""
-    places: dict[int, list[int]] = {}
-    for place, contrast in enumerate(contrasts):
-        if contrast.distance is not None:
-            places.setdefault(min(contrast.distance, LONGEST + 1), []).append(place)
-    return dict(sorted(places.items()))
 
 
 def _distance_figure(by_model: Sequence[Decisions], places: Mapping[int, Sequence[int]]) -> Figure:

@@ -119,7 +119,6 @@ def examine(name: str, progress: Callable[[str, int], None] | None = None) -> li
 
 
 def _text(data: DataConfig, progress: Callable[[str, int], None] | None) -> Iterator[Sign]:
-    """Signs of the raw text of each role."""
     reports = check_corpora(data, samples=_SAMPLES, on_progress=progress).reports
     for role, report in reports.items():
         odd = [*_languages(report)]
@@ -214,7 +213,6 @@ def _vocabulary(prepared: Prepared, *, given: bool) -> Iterator[Sign]:
 
 
 def _counts(side: StoreSide) -> Counts:
-    """How often each piece of the vocabulary occurs."""
     return np.bincount(side.tokens[:_MOST_TOKENS], minlength=side.vocabulary)
 
 
@@ -227,7 +225,6 @@ def _entropy(store: TokenStore) -> float:
 
 
 def _settings(config: RunFile) -> Iterator[Sign]:
-    """Settings that keep a model from learning whatever the text."""
     dropout = max(config.model.dropout.model_dump().values())
     smoothing = config.training.label_smoothing
     measured = f"dropout up to {dropout:g} (usual: 0 to 0.3), label smoothing {smoothing:g} (usual: 0 to 0.2)"
@@ -236,7 +233,6 @@ def _settings(config: RunFile) -> Iterator[Sign]:
 
 
 def _learning(run: RunDirectory, config: RunFile, entropy: float) -> Iterator[Sign]:
-    """Signs of the curve and of the newest checkpoint."""
     records = [record for record in read_records(run.metrics) if record.get("nll") is not None]
     train, valid = ([each for each in records if each.get("kind") == kind] for kind in ("train", "valid"))
     if skipped := len(read_records(run.bad_batch)):
@@ -330,7 +326,6 @@ def _overfitting(train: Records, valid: Records) -> Iterator[Sign]:
 
 
 def _loss(config: RunFile, update: int, share: float) -> Sign:
-    """The loss beside those of our runs."""
     ours = float(np.interp(math.log(update), np.log(list(_OURS)), list(_OURS.values())))
     measured = (
         f"{share:.0%} of the loss of a model that knows only how frequent pieces are; our runs on 29,000 "

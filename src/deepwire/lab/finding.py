@@ -270,8 +270,6 @@ class Finding(ReportRecord):
 
 
 class _Findings(ReportRecord):
-    """Findings as they are written to a JSON file."""
-
     format: Literal[1] = 1
     findings: tuple[Finding, ...]
 

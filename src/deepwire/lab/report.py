@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from deepwire.errors import UsageError
 from deepwire.evaluation.comparison import aligned
 from deepwire.io.atomic import disk_errors
@@ -99,7 +101,6 @@ def table_markdown(table: Table) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text in which nothing is taken for markup, on one line."""
     for mark in ("\\", "|", "*", "_", "<", "`"):
         text = text.replace(mark, f"\\{mark}")
     return " ".join(text.split())
@@ -119,8 +120,15 @@ def origin(provenance: Provenance) -> list[tuple[str, str]]:
     return [*rows, ("command", provenance.command)] if provenance.command else rows
 
 
-def as_html(findings: Sequence[Finding], title: str, about: str = "", *, pictures: bool = True) -> str:
-    """A page with all findings, `about` below its title, the numbers of each figure in a table below it.
+def save_html(
+    findings: Sequence[Finding],
+    path: Path,
+    title: str = "deepwire analysis",
+    about: str = "",
+    *,
+    pictures: bool = True,
+) -> None:
+    """Write a page with all findings, `about` below its title, a table with its numbers below each figure.
 
     Raises:
         UsageError: There are figures to be drawn (`pictures`), and matplotlib is not installed.
@@ -142,19 +150,8 @@ def as_html(findings: Sequence[Finding], title: str, about: str = "", *, picture
         return f"data:image/svg+xml;base64,{base64.b64encode(render(figure, 'svg')).decode()}"
 
     draw = data_url if pictures else lambda _figure: ""
-    return template.render(title=title, about=about, findings=findings, picture=draw, origin=origin)
-
-
-def save_html(
-    findings: Sequence[Finding],
-    path: Path,
-    title: str = "deepwire analysis",
-    about: str = "",
-    *,
-    pictures: bool = True,
-) -> None:
-    """Write `as_html` of findings, in one step."""
-    write_output(path, as_html(findings, title, about, pictures=pictures))
+    page = template.render(title=title, about=about, findings=findings, picture=draw, origin=origin)
+    write_output(path, page)
 
 
 def save_plots(findings: Sequence[Finding], folder: Path) -> list[Path]:
@@ -244,7 +241,7 @@ def _draw_lines(axes: Axes, figure: LineChart) -> None:
     ):
         axes.plot(
             line.x,
-            _none_to_nan(line.y),
+            np.array(line.y, float),
             label=line.name,
             color=colour,
             marker=_MARKERS[number % len(_MARKERS)],
@@ -253,7 +250,7 @@ def _draw_lines(axes: Axes, figure: LineChart) -> None:
             linewidth=1.2,
         )
         if line.low:
-            low, high = _none_to_nan(line.low), _none_to_nan(line.high)
+            low, high = np.array(line.low, float), np.array(line.high, float)
             axes.fill_between(line.x, low, high, color=colour, alpha=0.15, linewidth=0)
     _name_axes(axes, figure.x, figure.y)
     if figure.x_log:
@@ -284,16 +281,14 @@ def _draw_bars(axes: Axes, figure: BarChart) -> None:
     count = len(figure.series)
     width = 0.8 / count
     for number, (group, colour) in enumerate(zip(figure.series, _colours(count, ordered=False), strict=True)):
-        values = _none_to_nan(group.y)
-        below = [y - low for low, y in zip(_none_to_nan(group.low), values, strict=False)]
-        above = [high - y for y, high in zip(values, _none_to_nan(group.high), strict=False)]
+        values, low, high = (np.array(each, float) for each in (group.y, group.low, group.high))
         axes.bar(
             [category - 0.4 + (number + 0.5) * width for category in range(len(figure.categories))],
             values,
             width,
             label=group.name,
             color=colour,
-            yerr=[below, above] if group.low else None,
+            yerr=[values - low, high - values] if group.low else None,
             capsize=3,
         )
     _name_axes(axes, figure.x, figure.y)
@@ -305,9 +300,7 @@ def _draw_bars(axes: Axes, figure: BarChart) -> None:
 
 
 def _draw_heat_map(canvas: Canvas, axes: Axes, figure: HeatMap) -> None:
-    import numpy as np
-
-    values = np.ma.masked_invalid(np.array([_none_to_nan(row) for row in figure.values], dtype=float))
+    values = np.ma.masked_invalid(np.array(figure.values, float))
     size = float(np.abs(values).max()) if values.count() else 0.0
     size = size or 1.0
     # Zero is white.
@@ -327,7 +320,3 @@ def _draw_heat_map(canvas: Canvas, axes: Axes, figure: HeatMap) -> None:
         shade = "white" if abs(value) > 0.7 * size else "black"
         text = f"{value:.2f}".replace("-", "−")
         axes.text(column, row, text, ha="center", va="center", fontsize=7, color=shade)
-
-
-def _none_to_nan(values: Sequence[float | None]) -> list[float]:
-    return [math.nan if value is None else value for value in values]

@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deepwire.data.batches.token_store import Integers, Sentences, StoreWriter, TokenBlock, TokenStore
+from deepwire.data.batches.token_store import Sentences, StoreWriter, TokenBlock, TokenStore
 from deepwire.data.languages import Languages
-from deepwire.data.vocabulary import PAD, UNK, Vocabularies, Vocabulary
+from deepwire.data.vocabulary import PAD, UNK, Vocabularies
 from deepwire.decoding.shortlist import Shortlist, ShortlistTable
 from deepwire.errors import DataError, UsageError
 
@@ -63,17 +63,14 @@ class TrainingPairs:
             order = np.lexsort((target.lengths, source.lengths))
             start = 0
             while start < len(order):
-                stop = self._stop(source.lengths[order], target.lengths[order], start)
-                rows = order[start:stop]
+                rows = order[start : start + self.products]
+                widths, heights = (
+                    np.maximum.accumulate(side.lengths[rows].astype(np.int64)) for side in (source, target)
+                )
+                products = widths * heights * np.arange(1, len(widths) + 1)
+                rows = rows[: max(1, int(np.searchsorted(products, self.products, "right")))]
                 yield _padded(source, rows), _padded(target, rows)
-                start = stop
-
-    def _stop(self, sources: Integers, targets: Integers, start: int) -> int:
-        """Where the block that begins at `start` ends."""
-        widths = np.maximum.accumulate(sources[start : start + self.products].astype(np.int64))
-        heights = np.maximum.accumulate(targets[start : start + self.products].astype(np.int64))
-        products = widths * heights * np.arange(1, len(widths) + 1)
-        return start + max(1, int(np.searchsorted(products, self.products, "right")))
+                start += len(rows)
 
 
 def _padded(side: Sentences, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -179,18 +176,13 @@ def _candidates(pairs: TrainingPairs, sizes: tuple[int, int], most: int, tell: P
         held += len(waiting[-1])
         done += len(source)
         if held > most or done == len(pairs):
-            counts = _strongest(_merged(counts, np.concatenate(waiting)), sizes, most)
+            fresh, times = np.unique(np.concatenate(waiting), return_counts=True)
+            merged, places = np.unique(np.concatenate([counts.keys, fresh]), return_inverse=True)
+            added = np.bincount(places, np.concatenate([counts.counts, times]))
+            counts = _strongest(_PairCounts(merged, added.astype(np.float32)), sizes, most)
             waiting, held = [], 0
         tell("counting", done, len(pairs))
     return counts
-
-
-def _merged(counts: _PairCounts, keys: NDArray[np.int64]) -> _PairCounts:
-    """With each of these keys counted once more."""
-    fresh, times = np.unique(keys, return_counts=True)
-    merged, indices = np.unique(np.concatenate([counts.keys, fresh]), return_inverse=True)
-    sums = np.bincount(indices, np.concatenate([counts.counts, times]))
-    return _PairCounts(merged, sums.astype(np.float32))
 
 
 def _strongest(counts: _PairCounts, sizes: tuple[int, int], most: int) -> _PairCounts:
@@ -234,35 +226,25 @@ def build_table(
     owners, words = owners[order], words[order]
     starts = np.searchsorted(owners, np.arange(source.size))
     kept = np.arange(len(owners)) - starts[owners] < best
-    same = np.array(list(_same_pieces(vocabularies)), np.int64).reshape(-1, 2)
+    # Names and numbers stay as they are.
+    pieces, others = (
+        {piece: number for number, piece in enumerate(each.pieces(range(UNK + 1, each.size)), UNK + 1)}
+        for each in (source, target)
+    )
+    pairs = [(number, others[piece]) for piece, number in pieces.items() if piece in others]
+    same = np.array(pairs, np.int64).reshape(-1, 2)
     keys = np.concatenate([owners[kept] * target.size + words[kept], same[:, 0] * target.size + same[:, 1]])
     owners, words = np.divmod(np.unique(keys), target.size)
     offsets = np.searchsorted(owners, np.arange(source.size + 1))
+    frequent = np.argsort(-counts, kind="stable")[:first]
+    spelled = [number for piece, number in others.items() if _BYTE.fullmatch(piece)]
+    always = np.unique(np.concatenate([np.arange(UNK + 1), frequent, np.array(spelled, np.int64)]))
     return ShortlistTable(
-        torch.from_numpy(_always(counts, target, first)),
+        torch.from_numpy(always),
         torch.from_numpy(offsets),
         torch.from_numpy(words),
         target.size,
     )
-
-
-def _always(counts: NDArray[np.int64], target: Vocabulary, first: int) -> NDArray[np.int64]:
-    frequent = np.argsort(-counts, kind="stable")[:first]
-    spelled = [number for number, piece in _ordinary(target) if _BYTE.fullmatch(piece)]
-    return np.unique(np.concatenate([np.arange(UNK + 1), frequent, np.array(spelled, np.int64)]))
-
-
-def _same_pieces(vocabularies: Vocabularies) -> Iterator[tuple[int, int]]:
-    """Source subwords with the target subword that is written alike: names and numbers stay as they are."""
-    numbers = {piece: number for number, piece in _ordinary(vocabularies.target)}
-    for number, piece in _ordinary(vocabularies.source):
-        if piece in numbers:
-            yield number, numbers[piece]
-
-
-def _ordinary(vocabulary: Vocabulary) -> Iterable[tuple[int, str]]:
-    ids = range(UNK + 1, vocabulary.size)
-    return zip(ids, vocabulary.pieces(ids), strict=True)
 
 
 _LINES_PER_BLOCK = 4096
@@ -317,7 +299,16 @@ def learn_seen_shortlist(
     Arguments and errors are those of `learn_shortlist`.
     """
     size = vocabularies.target.size
-    seen, lines = _seen_subwords(store, size, tell)
+    # Which target subwords the text of each direction has, `[D, V_t]`, and its lines, `[D]`.
+    count = 1 if store.directions is None or not len(store) else int(store.directions[:].max()) + 1
+    seen, lines = np.zeros((count, size), bool), np.zeros(count, np.int64)
+    for start in range(0, len(store), _LINES_AT_ONCE):
+        block = np.arange(start, min(start + _LINES_AT_ONCE, len(store)))
+        read = store.target_side.take(block)
+        of_lines = np.zeros(len(block), np.int64) if store.directions is None else store.directions[block]
+        seen[np.repeat(of_lines, read.lengths), read.tokens] = True
+        lines += np.bincount(of_lines, minlength=count)
+        tell("reading", int(block[-1]) + 1, len(store))
     tables: dict[str, ShortlistTable] = {}
     made_from: dict[str, dict[str, object]] = {}
     for language, directions in into.items():
@@ -328,22 +319,6 @@ def learn_seen_shortlist(
         tables[language] = ShortlistTable.of_all(torch.from_numpy(marks.nonzero()[0]), size)
         made_from[language] = {"lines": int(lines[rows].sum())}
     return Shortlist(tables, vocabularies.digest, made_from)
-
-
-def _seen_subwords(
-    store: TokenStore, size: int, tell: Progress
-) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Which target subwords the text of each direction has, `[D, V_t]`, and its lines, `[D]`."""
-    count = 1 if store.directions is None or not len(store) else int(store.directions[:].max()) + 1
-    seen, lines = np.zeros((count, size), bool), np.zeros(count, np.int64)
-    for first in range(0, len(store), _LINES_AT_ONCE):
-        block = np.arange(first, min(first + _LINES_AT_ONCE, len(store)))
-        read = store.target_side.take(block)
-        directions = np.zeros(len(block), np.int64) if store.directions is None else store.directions[block]
-        seen[np.repeat(directions, read.lengths), read.tokens] = True
-        lines += np.bincount(directions, minlength=count)
-        tell("reading", int(block[-1]) + 1, len(store))
-    return seen, lines
 
 
 def directions_into(languages: Languages | None, to: str | None) -> dict[str, Sequence[int] | None]:

@@ -157,7 +157,11 @@ def sweep(
         seconds = [float("inf")] * len(works)
         for _ in range(rounds):
             for place, work in enumerate(works):
-                seconds[place] = min(seconds[place], _timed(work, device))
+                begun = time.perf_counter()
+                work()
+                if device.type == "cuda":
+                    torch.cuda.synchronize(device)
+                seconds[place] = min(seconds[place], time.perf_counter() - begun)
         for subject, took, peak in zip(subjects, seconds, memory, strict=True):
             sentences = workload.batch / took
             speeds.append(Speed(subject.name, value, sentences, sentences * (workload.length + 1), peak))
@@ -215,14 +219,6 @@ def _decoding(
     languages = source.new_zeros(count) if model.languages else None
     sentences = Batch(source, [length] * count, range(1, count + 1), languages=languages)
     return lambda: generate(model, sentences, config)
-
-
-def _timed(work: Callable[[], object], device: torch.device) -> float:
-    begun = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - begun
 
 
 _LABELS: Mapping[Axis, str] = {

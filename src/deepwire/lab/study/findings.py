@@ -62,11 +62,9 @@ class SystemRuns:
     """The runs of a system with the plan's present settings.
 
     Attributes:
-        name: As the plan calls it.
         runs: By seed; where a system has a model for each direction, those with a seed together.
     """
 
-    name: str
     runs: Mapping[int, tuple[RunRecord, ...]]
 
     def standings(self, stop: str) -> dict[int, tuple[Standing, ...]]:
@@ -145,15 +143,16 @@ class StudyResults:
         kept = {name: record for name, record in records.items() if "+" not in name}
         self.outdated = [name for name, record in kept.items() if not self._is_current(record)]
         self.records = {name: record for name, record in kept.items() if name not in self.outdated}
-        self.systems = {system: SystemRuns(system, dict(self._runs(system))) for system in plan.systems}
-
-    def _runs(self, system: str) -> Iterator[tuple[int, tuple[RunRecord, ...]]]:
-        for seed in self.plan.seeds:
-            parts = self.plan.parts(system)
-            runs = [self.records.get(f"{part}.{system}.{seed}") for part in parts]
-            there = tuple(run for run in runs if run is not None)
-            if len(there) == len(parts):
-                yield seed, there
+        self.systems: dict[str, SystemRuns] = {}
+        for system in plan.systems:
+            names = {seed: [f"{part}.{system}.{seed}" for part in plan.parts(system)] for seed in plan.seeds}
+            self.systems[system] = SystemRuns(
+                {
+                    seed: tuple(self.records[name] for name in of_seed)
+                    for seed, of_seed in names.items()
+                    if all(name in self.records for name in of_seed)
+                }
+            )
 
     def _is_current(self, record: RunRecord) -> bool:
         """Whether a run was made with the plan's settings and, where the trials are done, what they took."""
@@ -218,7 +217,10 @@ def _difference(
     drawn = resampled[pair.system].mean(axis=0) - resampled[pair.baseline].mean(axis=0)
     sd, degrees = deviation
     share = 1 / len(own) + 1 / len(others)
-    twice = min(sd**2, _variance_of_runs(resampled))  # it is in the deviation between seeds, too
+    # What each run has for itself by the choice of sentences is in the deviation between seeds, too.
+    own_degrees = sum(len(runs) - 1 for runs in resampled.values())
+    squares = sum(float(np.var(runs - runs.mean(axis=0), axis=1).sum()) for runs in resampled.values())
+    twice = min(sd**2, squares / own_degrees if own_degrees else 0.0)
     error = StandardError(
         known=math.sqrt(max(0.0, float(np.var(drawn)) - twice * share)),
         # To resample two or three runs would say too little of other seeds, and one nothing.
@@ -226,13 +228,6 @@ def _difference(
         degrees=degrees,
     )
     return Difference(pair, stop, value, error, (len(own), len(others)))
-
-
-def _variance_of_runs(resampled: Mapping[str, Floats]) -> float:
-    """The variance by the choice of sentences that each run has for itself, beside other seeds."""
-    degrees = sum(len(runs) - 1 for runs in resampled.values())
-    squares = sum(float(np.var(runs - runs.mean(axis=0), axis=1).sum()) for runs in resampled.values())
-    return squares / degrees if degrees else 0.0
 
 
 def _resampled(study: StudyResults, stop: str, samples: int) -> dict[str, Floats]:
@@ -477,13 +472,29 @@ def _bars(found: Sequence[Difference]) -> Iterator[Figure]:
 
 
 def _curves(study: StudyResults) -> Iterator[Figure]:
-    """Validation loss by updates of the systems of each question, or of all."""
+    """Validation loss by updates of the systems of each question, or of all: means over seeds, and ranges."""
     groups: dict[str, dict[str, None]] = {}
     for pair in study.plan.comparisons:
         groups.setdefault(pair.question, {}).update({pair.system: None, pair.baseline: None})
     groups = groups or {"": dict.fromkeys(study.systems)}
     for number, (question, systems) in enumerate(groups.items(), 1):
-        lines = [line for name in systems if (line := _curve(study.systems[name])) is not None]
+        lines = []
+        for name in systems:
+            of_seeds = study.systems[name].runs.values()
+            curves = [run.curve for runs in of_seeds for run in runs if run.curve.updates]
+            if not curves:
+                continue
+            losses = [
+                {update: nll for update, nll in zip(curve.updates, curve.nll, strict=True) if nll is not None}
+                for curve in curves
+            ]
+            begin = max(curve.updates[-1] for curve in curves) / _SHOWN_FROM
+            # Beyond the update at which the first of several seeds stood still, a mean would jump.
+            shared = sorted(set.intersection(*(set(each) for each in losses)))
+            shared = [update for update in shared if update >= begin]
+            at = [[each[update] for each in losses] for update in shared]
+            ranges = {"low": map(min, at), "high": map(max, at)} if len(curves) > 1 else {}
+            lines.append(Series(name=name, x=shared, y=map(statistics.fmean, at), **ranges))
         if len(lines) > 1:
             yield LineChart(
                 name=f"curves-{number}",
@@ -493,24 +504,6 @@ def _curves(study: StudyResults) -> Iterator[Figure]:
                 y="validation loss [nats/token]",
                 series=lines,
             )
-
-
-def _curve(system: SystemRuns) -> Series | None:
-    """The mean over seeds with the lowest and highest, where all of them are."""
-    runs = [run for of_seed in system.runs.values() for run in of_seed if run.curve.updates]
-    if not runs:
-        return None
-    values = [
-        {update: nll for update, nll in zip(run.curve.updates, run.curve.nll, strict=True) if nll is not None}
-        for run in runs
-    ]
-    begin = max(run.curve.updates[-1] for run in runs) / _SHOWN_FROM
-    # Beyond the update at which the first of several seeds stood still, a mean would jump.
-    shared = sorted(set.intersection(*(set(each) for each in values)))
-    shared = [update for update in shared if update >= begin]
-    at = [[each[update] for each in values] for update in shared]
-    ranges = {"low": map(min, at), "high": map(max, at)} if len(runs) > 1 else {}
-    return Series(name=system.name, x=shared, y=map(statistics.fmean, at), **ranges)
 
 
 def write_pages(

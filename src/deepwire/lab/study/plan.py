@@ -62,12 +62,6 @@ class SystemPlan(Section):
         default=None, description="no trials of its own: it takes what the search took for another system"
     )
 
-    def overrides(self) -> tuple[str, ...]:
-        """All settings as ``deepwire train`` takes them."""
-        sides = ("encoder", "decoder")
-        shared = (f"model.{side}.{setting}" for setting in self.both for side in sides)
-        return (*shared, *self.settings)
-
 
 class SearchPlan(Section):
     """A search for the best settings of each system by short trials, before its runs."""
@@ -214,8 +208,10 @@ class Plan(Section):
         """All that the plan sets in a run, as it is written here: no folder of a machine is in it."""
         together = (f"data.directions=[{', '.join(self.directions)}]",)
         of_part = together if part == ALL else self.directions[part]
+        entry, sides = self.systems[system], ("encoder", "decoder")
+        both = (f"model.{side}.{setting}" for setting in entry.both for side in sides)
         changes = self.alternatives_of(system)[alternative]
-        return (*self.settings, *of_part, *self.systems[system].overrides(), *changes)
+        return (*self.settings, *of_part, *both, *entry.settings, *changes)
 
     def trial_settings(self, system: str, alternative: str) -> tuple[str, ...]:
         """All that the plan sets in a trial, without what becomes of the warm-up."""
@@ -347,7 +343,6 @@ class Study:
     def _loaded(
         self, system: str, alternative: str, settings: Sequence[str], seed: int, folder: Path
     ) -> tuple[str, tuple[str, ...], LoadedRunFile]:
-        """Run file or recipe, all that is set in it, and what comes of it."""
         overrides = (
             f"data.prepared={self.folder / 'prepared'}",
             *map(self._with_text, settings),

@@ -92,8 +92,6 @@ def stoppable() -> Iterator[StopRequest]:
 
 
 class _Training:
-    """A training process, and the file of its errors."""
-
     def __init__(self, run: StudyRun) -> None:
         self.run = run
         self.errors = TemporaryFile()  # noqa: SIM115 - closed when the process has ended
@@ -107,7 +105,6 @@ class _Training:
         )
 
     def outcome(self) -> Failure | None:
-        """How it ended; None when it is done."""
         code = self.process.returncode
         self.errors.seek(0)
         words = _last_words(self.errors.read().decode(errors="replace"))
@@ -185,11 +182,7 @@ def train_runs(
 
 
 def _wait_until_free(run: StudyRun) -> None:
-    """Wait for a training of the run whose parent was killed: it saves itself before it stops.
-
-    Raises:
-        UsageError: Another process trains the run, and does not stop.
-    """
+    """Wait for a training of the run whose parent was killed: it saves itself before it stops."""
     deadline = time.monotonic() + _SAVING_SECONDS
     while (run.folder / LOCK).exists():
         try:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -19,10 +20,10 @@ from deepwire.errors import DeepwireError, DivergedError, LogFn, ModelError
 from deepwire.evaluation.texts import SearchSettings
 from deepwire.io.atomic import disk_errors, write_text
 from deepwire.io.regular_files import read_json
-from deepwire.lab.scorer import Scorer, TimedTranslation
 from deepwire.lab.study.plan import ALL, OWN, Plan, Study, StudyRun
 from deepwire.lab.study.processes import Failure, require_own_folder, stoppable, train_runs
 from deepwire.lab.study.store import LearningCurve, RunRecord, ScoredTest, Standing, StudyStore, pack
+from deepwire.lab.subject import Scorer, TimedTranslation
 from deepwire.training.device import describe
 from deepwire.training.log import number_of, read_records
 
@@ -133,11 +134,7 @@ class StudyRunner:
         return self._retry and (run.name, run.budget) not in self._tried
 
     def _record(self, run: StudyRun) -> RunRecord:
-        """The record of a run with its present settings and text; a fresh one where it had others.
-
-        Raises:
-            DataError: Its text is missing, or its record is damaged.
-        """
+        """The record of a run with its present settings and text; a fresh one where it had others."""
         kept, fresh = self._store.read(run.name), self._study.fresh(run)
         made = ("base", "settings", "text", "seed")
         if kept is None or any(getattr(kept, name) != getattr(fresh, name) for name in made):
@@ -145,7 +142,6 @@ class StudyRunner:
         return kept
 
     def _finish(self, run: StudyRun, failure: Failure | None) -> None:
-        """Measure a run that has ended; a failure is kept."""
         record, label = self._record(run), _label(run)
         if failure is None:
             try:
@@ -154,7 +150,11 @@ class StudyRunner:
                     tests = record.standings[run.budget].tests
                     said = ", ".join(f"{name} BLEU {test.bleu:.2f}" for name, test in tests.items())
                 else:
-                    loss = trial_loss(run)
+                    curve = _curve(read_records(RunDirectory(run.folder).metrics))
+                    losses = [nll for nll in curve.nll if nll is not None]
+                    if not losses:
+                        raise DivergedError("no finite validation loss")
+                    loss = min(losses)
                     record = record.model_copy(update={"loss": loss, "failed": {}})
                     said = f"validation loss {loss:.3f}"
             except DeepwireError as error:
@@ -231,16 +231,7 @@ def measured(study: Study, run: StudyRun, before: RunRecord, warn: LogFn) -> Run
     )
 
 
-def trial_loss(run: StudyRun) -> float:
-    """The lowest validation loss of a trial; a DivergedError where it has none that is finite."""
-    losses = [nll for nll in _curve(read_records(RunDirectory(run.folder).metrics)).nll if nll is not None]
-    if not losses:
-        raise DivergedError("no finite validation loss")
-    return min(losses)
-
-
 def _mean_folder(run: StudyRun, average: int) -> Path:
-    """The place of the mean of the last checkpoints before a budget."""
     return RunDirectory(run.folder).averages / f"{run.updates or run.budget}-{average}"
 
 
@@ -266,10 +257,8 @@ def _mean(directory: RunDirectory, run: StudyRun, average: int) -> tuple[Path, t
                 "move the run away, and it will be trained again",
             )
         average_models([there[update] for update in chosen], target)
-    names = read_metadata(target).get("average_of")
-    if not isinstance(names, list):
-        raise ModelError(f"{target}: does not say what it is the mean of", "remove it")
-    return target, tuple(int(str(name).rpartition("-")[2]) for name in names)
+    names = cast("list[str]", read_metadata(target)["average_of"])
+    return target, tuple(int(name.rpartition("-")[2]) for name in names)
 
 
 def _curve(log: Sequence[Mapping[str, object]]) -> LearningCurve:
@@ -307,7 +296,6 @@ def _tests(study: Study, run: StudyRun, folder: Path, warn: LogFn) -> tuple[dict
 def _translated(
     study: Study, run: StudyRun, folder: Path, warn: LogFn
 ) -> Iterator[tuple[str, str, Scorer, TimedTranslation]]:
-    """Direction, name and translation of every test set."""
     several = run.loaded.config.data.languages is not None
     search = SearchSettings({}, precision="fp32")  # one format, whatever machine translates
     for direction in run.directions:
