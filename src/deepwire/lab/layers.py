@@ -12,7 +12,7 @@ alone (Yang et al. 2022, GTrans, Table VI and Fig. 7). Nothing of the model is t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -236,19 +236,15 @@ def analyse_linearity(
     text = text_for(subject, source, reference, sentences, direction)
     inside = subject.loaded.model
     sides = present(inside, sides)
-    training = training_text(model, subject.loaded.vocabularies)
-    place = next(inside.parameters()).device
+    training, place = training_text(model, subject.loaded.vocabularies), next(inside.parameters()).device
     stream = training.updates(place, batch_tokens=tokens, seed=training.config.seed)
-    batches = (batch for update in islice(stream, updates) for batch in update.batches)
-    fits = nearest_maps(inside, sides, batches)
+    fits = nearest_maps(inside, sides, chain.from_iterable(each.batches for each in islice(stream, updates)))
     whole = loss_of(inside, text)
     columns = ["stack", "layer", "loss [nats/token] .3", "more than whole [nats/token] .3"]
     columns += ["explained variance [%] .1"]
-    rows: list[tuple[Cell, ...]] = [("whole model", None, whole, 0.0, None)]
     full = scorer.bleu(inside) if scorer else 0.0
-    if scorer:
-        columns += ["BLEU .2", "change of BLEU [%] .2"]
-        rows = [(*rows[0], full, 0.0)]
+    of_bleu = ["BLEU .2", "change of BLEU [%] .2"] if scorer else []
+    rows: list[tuple[Cell, ...]] = [("whole model", None, whole, 0.0, None, *((full, 0.0) if scorer else ()))]
     for (side, layer), fit in fits.items():
         changed = linearised(inside, side, layer, fit.linear)
         loss = loss_of(changed, text)
@@ -269,7 +265,7 @@ def analyse_linearity(
         "The map sees one position only: no self-attention and, in the decoder, no cross-attention. A cell "
         "beside the stream goes past the layer unchanged. Loss: negative log-likelihood per target token; "
         f"the model reads the text{text.past} without dropout.",
-        tables=[Table(title="One layer linear", columns=columns, rows=rows)],
+        tables=[Table(title="One layer linear", columns=[*columns, *of_bleu], rows=rows)],
         figures=[
             BarChart(
                 name=side,

@@ -358,12 +358,11 @@ def analyse_gradients(run: str) -> Finding:
     figures: list[Figure] = []
     medians: list[Series] = []
     for side in ("encoder", "decoder"):
-        layers = [key for key in records[0] if key.startswith(f"{side}.") and not key.endswith(".rest")]
+        layers = [key.partition(".")[2] for key in records[0] if key.startswith(f"{side}.")]
+        layers = [layer for layer in layers if layer != "rest"]
         curves = [
-            Series(
-                name=f"layer {key.partition('.')[2]}", x=updates, y=[record.get(key) for record in records]
-            )
-            for key in layers
+            Series(name=f"layer {layer}", x=updates, y=[each.get(f"{side}.{layer}") for each in records])
+            for layer in layers
         ]
         if curves:
             figures.append(
@@ -377,9 +376,8 @@ def analyse_gradients(run: str) -> Finding:
                     ordered=True,
                 )
             )
-            numbers = [float(key.partition(".")[2]) for key in layers]
-            finite = [[y for y in curve.y if y is not None] for curve in curves]
-            medians.append(Series(name=side, x=numbers, y=[median(each or [math.nan]) for each in finite]))
+            finite = [[y for y in curve.y if y is not None] or [math.nan] for curve in curves]
+            medians.append(Series(name=side, x=map(float, layers), y=map(median, finite)))
     by_layer = LineChart(  # no bars: on a logarithmic scale they begin nowhere
         name="gradients-by-layer",
         title="Gradient norm by layer, median over the recorded updates",
@@ -388,7 +386,6 @@ def analyse_gradients(run: str) -> Finding:
         y_log=True,
         series=medians,
     )
-    newest = place.checkpoints()[-1:]
     return Finding(
         analysis="gradients",
         title=f"Gradients by layer of {run}",
@@ -400,5 +397,5 @@ def analyse_gradients(run: str) -> Finding:
             "What several layers share (such as the gates of a depth-wise LSTM), embeddings and the weights "
             "of aggregations and fusions are in no layer; the records have them as rest.",
         ),
-        provenance=provenance(model_source(run, each.path) for each in newest),
+        provenance=provenance(model_source(run, each.path) for each in place.checkpoints()[-1:]),
     )
