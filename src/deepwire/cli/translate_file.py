@@ -158,5 +158,4 @@ def _translate(
     for translation in translator.translations(plan.texts, window=_WINDOW, to=to, from_=from_):
         best.append(translation.candidates[0])
         progress.count("translating", len(best), len(plan.texts), "sentences")
-    alignments = [candidate.alignment for candidate in best]
-    return document.render(plan.translated_units([candidate.text for candidate in best], alignments))
+    return document.render(plan.translated_units(best))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -139,8 +140,8 @@ class _Start(nn.Module):
         results, padding, side = encoded[: self.results], encoded[self.results], encoded[self.results + 1 :]
         self.example = state = self.model.start_from(results, side, Context(languages, padding))
         return _distinct(
-            *_joined(each.leaves for each in state.context.memory),
-            *(leaf.unsqueeze(1) for leaf in _joined(state.states)),
+            *chain.from_iterable(each.leaves for each in state.context.memory),
+            *(leaf.unsqueeze(1) for leaf in chain.from_iterable(state.states)),
         )
 
 
@@ -171,7 +172,7 @@ class _Prompt(nn.Module):
         context = Context(languages, index=GrowingCacheIndex(sentences, length=length))
         state = DecoderState(context, model.decoder.init_states(sentences, x[:, :1]), sentences)
         log_probs, self.example = model.read_at(x, state)
-        flat = (log_probs, *_joined(self.example.states))
+        flat = (log_probs, *chain.from_iterable(self.example.states))
         return _distinct(*(leaf.unsqueeze(1) for leaf in flat))
 
 
@@ -206,7 +207,7 @@ class _Step(nn.Module):
         state = DecoderState(context, tuple(old), sentences)
         vectors = self.model.target_embedding.vectors_at(position.unsqueeze(0))
         log_probs, following = self.model.step_at(vectors, tokens.flatten(), state)
-        flat = (log_probs, *_joined(following.states))
+        flat = (log_probs, *chain.from_iterable(following.states))
         return _distinct(*(leaf.reshape(*tokens.shape, *leaf.shape[1:]) for leaf in flat))
 
 
@@ -225,10 +226,6 @@ def _distinct(*tensors: Tensor) -> Tensors:
         results.append(tensor.clone() if id(tensor) in seen else tensor)
         seen.add(id(tensor))
     return tuple(results)
-
-
-def _joined(parts: Iterable[Sequence[Tensor]]) -> Tensors:
-    return tuple(tensor for part in parts for tensor in part)
 
 
 def decoding_graphs(model: TranslationModel) -> tuple[Graph, ...]:
@@ -258,11 +255,7 @@ def decoding_graphs(model: TranslationModel) -> tuple[Graph, ...]:
 
 
 class _Example:
-    """A translation of sentences that mean nothing, in some sizes: the tensors of all graphs by name.
-
-    Attributes:
-        flows: What each graph reads and what it gives, by the names of `tensors`.
-    """
+    """A translation of sentences that mean nothing, in some sizes: the tensors of all graphs by name."""
 
     def __init__(self, model: TranslationModel, sizes: Mapping[str, int]) -> None:
         self.modules: dict[str, nn.Module] = {}
@@ -271,6 +264,7 @@ class _Example:
         sentences = sizes[SENTENCES]
         self.languages = torch.zeros(sentences, dtype=torch.int64) if model.languages else None
         self.tensors["languages"] = {} if self.languages is None else {"languages": self.languages}
+        # What each graph reads and what it gives, by the names of tensors.
         self.flows: dict[str, tuple[Sequence[str], str]] = {}
         with torch.no_grad():
             if isinstance(model, EncoderDecoder):

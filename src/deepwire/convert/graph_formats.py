@@ -282,10 +282,9 @@ def round_weights(path: Path) -> None:
 
 
 def _transpose_weights(path: Path, to: Path) -> list[str]:
-    """Weights as products read them; in exact graphs they lie as the embedding does that they may be.
+    """Weights as products read them; gives the names of products with a weight of more than two dimensions.
 
-    Returns:
-        The names of products with a weight of more than two dimensions.
+    In exact graphs they lie as the embedding does that they may be.
     """
     import onnx
     from onnxscript import optimizer

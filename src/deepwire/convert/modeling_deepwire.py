@@ -251,11 +251,7 @@ class DeepwireForSeq2SeqLM(PreTrainedModel):
 
 
 def _build(config: DeepwireConfig) -> TranslationModel:
-    """Also where transformers wants a model without values: deepwire makes constants while it builds.
-
-    Raises:
-        ModelError: A package that the model needs is missing or not allowed.
-    """
+    """Also where transformers wants a model without values: deepwire makes constants while it builds."""
     record: dict[str, object] = {"model": config.model, "plugins": config.plugins}
     with torch.device("cpu"):
         return build_model(

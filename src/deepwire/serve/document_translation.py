@@ -64,9 +64,9 @@ def translated_units(
     plan: TranslationPlan, translations: Sequence[Translation], rank: int = 0
 ) -> list[list[Piece]]:
     """The units of a plan; of every sentence the candidate of a rank, if it has so many."""
-    chosen = [one.candidates[rank if rank < len(one.candidates) else 0] for one in translations]
-    alignments = [candidate.alignment for candidate in chosen]
-    return plan.translated_units([candidate.text for candidate in chosen], alignments)
+    return plan.translated_units(
+        [one.candidates[rank if rank < len(one.candidates) else 0] for one in translations]
+    )
 
 
 class DocumentTranslator:

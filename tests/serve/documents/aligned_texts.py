@@ -10,6 +10,7 @@ import zipfile
 from deepwire.data.subwords.text_tokens import TextTokens
 from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.decoding.text_alignment import TextAlignment
+from deepwire.decoding.translation_io import Candidate
 from deepwire.serve.documents.document import Options
 from deepwire.serve.documents.registry import read_document
 from deepwire.serve.documents.translation_plan import TranslationPlan
@@ -56,8 +57,11 @@ def reordered(text, order, change=str.upper):
 def translated(document, order, language="en", change=str.upper):
     """The pieces of a document whose sentences have their words in another order."""
     plan = TranslationPlan(document.units, SentenceSplitter("de"), language)
-    answers = [reordered(text, order, change) for text in plan.texts]
-    return plan.translated_units([text for text, _ in answers], [alignment for _, alignment in answers])
+    return plan.translated_units([answer(*reordered(text, order, change)) for text in plan.texts])
+
+
+def answer(text, alignment=None):
+    return Candidate(text, (), 0.0, 0.0, alignment)
 
 
 def in_other_words(name, content, change=str.upper, *, target="en", paths=(), warn=print):

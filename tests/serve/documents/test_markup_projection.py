@@ -12,6 +12,7 @@ import re
 import pytest
 from aligned_texts import (
     aligned,
+    answer,
     backwards,
     is_nested,
     markup,
@@ -167,7 +168,7 @@ def test_emphasis_without_words_leaves_no_signs(source, expected):
     """Four asterisks are no emphasis of nothing, but text."""
     document = read_document("a.md", source.encode(), Options("de", "en"))
     plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
-    assert document.render(plan.translated_units(["DOG"])).decode().strip() == expected
+    assert document.render(plan.translated_units([answer("DOG")])).decode().strip() == expected
 
 
 TAGGED = [
@@ -213,7 +214,7 @@ def test_without_links_nothing_is_lost():
     document = html_text("<p>ein <b>roter</b> <img src=a> Hund <code>x()</code></p>")
     plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
     found = document.text_with(
-        plan.translated_units(["A RED DOG"], [aligned(plan.texts[0], "A RED DOG", [])])
+        plan.translated_units([answer("A RED DOG", aligned(plan.texts[0], "A RED DOG", []))])
     )
     assert tags_of(found) == tags_of("<p><b></b><img src=a><code></code></p>")
     assert letters(found).replace("x()", "") == "AREDDOG"
@@ -262,7 +263,7 @@ def inside(element):
 def unchanged(name, content):
     document = read_document(name, content, Options("de", "zh"))
     plan = TranslationPlan(document.units, SentenceSplitter("de"), "zh")
-    return document.render(plan.translated_units(plan.texts))
+    return document.render(plan.translated_units([*map(answer, plan.texts)]))
 
 
 CODES = {

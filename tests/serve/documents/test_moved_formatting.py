@@ -8,7 +8,7 @@ import re
 import zipfile
 
 import pytest
-from aligned_texts import aligned, backwards, package, straight, translated
+from aligned_texts import aligned, answer, backwards, package, straight, translated
 
 from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.serve.documents.document import Options, in_order
@@ -145,7 +145,7 @@ def test_what_stays_of_a_field_takes_the_place_of_its_translation():
     links = [(0, 0), (1, 1), (2, 2), (3, 3), (3, 4), (4, 5)]
     document = docx(run("Siehe ") + field("REF", run("Bild 3")) + run(" im Anhang"))
     plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
-    found = document.render(plan.translated_units([SEEN[1]], [aligned(*SEEN, links)]))
+    found = document.render(plan.translated_units([answer(SEEN[1], aligned(*SEEN, links))]))
     texts = re.findall("<w:t[^>]*>([^<]*)", paragraph_of(found, "word/document.xml"))
     assert texts == ["See ", "Bild 3", " in the appendix"]
 
@@ -167,7 +167,7 @@ def test_the_result_of_a_field_is_never_without_text():
         "die Hilfe": "the help",
     }
     plan = TranslationPlan(document.units, SentenceSplitter("de"))
-    found = document.render(plan.translated_units([known[text] for text in plan.texts]))
+    found = document.render(plan.translated_units([answer(known[text]) for text in plan.texts]))
     assert re.findall("<w:t [^>]*>([^<]*)", paragraph_of(found, "word/document.xml")) == [
         "Read ",
         "it",

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 
 import pytest
-from aligned_texts import aligned
+from aligned_texts import aligned, answer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,8 +63,8 @@ def translated(source, translation, links):
         return source
     count = len(translation.split())
     links = None if links is None else [link for link in links if link[1] < count]
-    alignments = [None if links is None else aligned(plan.texts[0], translation, links)]
-    return message.text_with(plan.translated_units([translation], alignments))
+    alignment = None if links is None else aligned(plan.texts[0], translation, links)
+    return message.text_with(plan.translated_units([answer(translation, alignment)]))
 
 
 PARTS = ["{a}", "%s", "<x>", "ein", "Hund", "und", "Katze", ",", "3"]

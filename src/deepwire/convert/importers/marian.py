@@ -410,13 +410,7 @@ def _symbol(name: str) -> bytes:
 
 
 def _shortlist(path: Path, limits: Sequence[Any], source: _Pieces, target: _Pieces) -> ShortlistTable:
-    """A lexical shortlist, binary or as text.
-
-    Args:
-        path: The file.
-        limits: Of text: how many first pieces are always part, and how many others a source piece has.
-        source, target: The pieces of both sides.
-    """
+    """A lexical shortlist, binary or as text; `limits` of text: how many first pieces, and others."""
     try:
         content = read_regular(path)
         if int.from_bytes(content[:8], "little") == _SHORTLIST_MAGIC:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple, Protocol
 
 from deepwire.errors import LogFn
@@ -55,10 +56,7 @@ fixed run has one, and each element has some, which stand together."""
 
 def common(marks: Marks, other: Marks) -> int:
     """How many elements two pieces are in together."""
-    count = 0
-    while count < min(len(marks), len(other)) and marks[count] == other[count]:
-        count += 1
-    return count
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(marks, other, strict=False))))
 
 
 def in_order(unit: Unit, texts: Sequence[str]) -> list[Piece]:

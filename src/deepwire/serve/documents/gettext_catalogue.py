@@ -26,8 +26,8 @@ _MAY_FOLLOW = {
 }
 """The keywords behind each."""
 _ORDER = "each msgid needs a msgstr behind it, which may be empty"
-_ESCAPES = {"\n": "n", "\t": "t", "\r": "r", "\a": "a", "\b": "b", "\f": "f", "\v": "v", '"': '"', "\\": "\\"}
-_MEANT = {letter: character for character, letter in _ESCAPES.items()}
+_MEANT = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", '"': '"', "\\": "\\"}
+_ESCAPES = str.maketrans({character: f"\\{letter}" for letter, character in _MEANT.items()})
 
 
 @dataclass
@@ -148,10 +148,7 @@ def _with_ends(source: str, text: str) -> str:
 
 def _quoted(text: str) -> list[str]:
     """A string in lines, which end at its line breaks."""
-    lines = [
-        "".join(f"\\{_ESCAPES[one]}" if one in _ESCAPES else one for one in line)
-        for line in re.findall(r"[^\n]*\n|[^\n]+", text)
-    ]
+    lines = [line.translate(_ESCAPES) for line in re.findall(r"[^\n]*\n|[^\n]+", text)]
     return [f'"{line}"' for line in ([""] if len(lines) != 1 else []) + lines]
 
 

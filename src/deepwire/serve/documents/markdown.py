@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from deepwire.errors import DataError
@@ -87,7 +88,7 @@ def _paragraphs(source: str) -> tuple[list[list[Item]], Collection[str]]:
             continue
         begin, end = starts[token.map[0]], starts[min(token.map[1], len(starts) - 1)]
         lines = _places(read, max(begin, at), end, token.content.split("\n"))
-        paragraphs += [_joined(_items(source, part)) for part in _parts(source, lines)]
+        paragraphs += [list(_joined(_items(source, part))) for part in _parts(source, lines)]
         at = lines[-1][1] if lines else at
     return paragraphs, found.get("references", ())
 
@@ -164,17 +165,14 @@ def _items(source: str, lines: list[tuple[int, int]]) -> Iterator[Item]:
         yield Item(end - by_sign, following, "text", "\n" if meant else " ", fixed=meant)
 
 
-def _joined(items: Iterator[Item]) -> list[Item]:
+def _joined(items: Iterator[Item]) -> Iterator[Item]:
     """The same with one item for neighbours that are both text."""
-    joined: list[Item] = []
-    for item in items:
-        if joined and all(
-            neighbour.kind == "text" and not neighbour.fixed for neighbour in (joined[-1], item)
-        ):
-            before = joined.pop()
-            item = before._replace(end=item.end, text=before.text + item.text)
-        joined.append(item)
-    return joined
+    for is_text, alike in groupby(items, key=lambda item: item.kind == "text" and not item.fixed):
+        first, *more = alike
+        if is_text and more:
+            yield first._replace(end=more[-1].end, text="".join(item.text for item in (first, *more)))
+        else:
+            yield from (first, *more)
 
 
 class _Ends:

@@ -179,11 +179,9 @@ def block_of(source: str, items: Sequence[Item], *, trimmed: bool = True) -> Blo
         items: In their order, some with text.
         trimmed: Whether spaces at both ends are left out; they must be written as they are read.
     """
-    block = _nested(source, items, trimmed=trimmed)
-    if block is None:
-        texts = [item for item in items if item.kind == "text"]
-        return Block([Stretch(item.begin, item.end, Run(item.text, item.fixed)) for item in texts])
-    return block
+    texts = (item for item in items if item.kind == "text")
+    flat = Block([Stretch(item.begin, item.end, Run(item.text, item.fixed)) for item in texts])
+    return _nested(source, items, trimmed=trimmed) or flat
 
 
 def _nested(source: str, items: Sequence[Item], *, trimmed: bool) -> Block | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from deepwire.data.text.placeholders import KINDS
 from deepwire.data.text.sentences import SentenceSplitter, TextSegments, fitting_gap, is_spaced
-from deepwire.decoding.text_alignment import TextAlignment
+from deepwire.decoding.translation_io import Candidate
 from deepwire.serve.documents.document import Marks, Piece, Run, Unit, common, in_order
 from deepwire.serve.documents.markup_projection import Matching, distribute, project
 
@@ -104,19 +104,11 @@ class TranslationPlan:
             is_plain = len(unit) == 1 and not (unit[0].fixed or unit[0].marks)
             self._units.append((unit, self._sentences(unit[0].text) if is_plain else list(self._parts(unit))))
 
-    def translated_units(
-        self, translations: Sequence[str], alignments: Sequence[TextAlignment | None] = ()
-    ) -> list[list[Piece]]:
-        """The translated units.
-
-        Args:
-            translations: A translation of each of `texts`.
-            alignments: Their alignments; None where there is none.
-        """
-        aligned = alignments or [None] * len(translations)
-        whole = _Finished(is_spaced(self._language), translations, aligned)
+    def translated_units(self, answers: Sequence[Candidate]) -> list[list[Piece]]:
+        """The translated units, from a translation of each of `texts`."""
+        whole = _Finished(is_spaced(self._language), answers)
         return [
-            self._finished_sentences(unit, parts, translations)
+            self._finished_sentences(unit, parts, answers)
             if isinstance(parts, Sentences)
             else whole.unit(unit, parts)
             for unit, parts in self._units
@@ -146,12 +138,12 @@ class TranslationPlan:
         return Sentences(texts, segments.gaps)
 
     def _finished_sentences(
-        self, unit: Unit, sentences: Sentences, translations: Sequence[str]
+        self, unit: Unit, sentences: Sentences, answers: Sequence[Candidate]
     ) -> list[Piece]:
         places = [place for place in sentences.texts if isinstance(place, int)]
-        if all(translations[place] == self.texts[place] for place in places):
+        if all(answers[place].text == self.texts[place] for place in places):
             return in_order(unit, [unit[0].text])
-        said = [text if isinstance(text, str) else translations[text] for text in sentences.texts]
+        said = [text if isinstance(text, str) else answers[text].text for text in sentences.texts]
         return in_order(unit, [TextSegments((), sentences.gaps).joined(said, self._language)])
 
     def _leave(self, text: str) -> None:
@@ -177,12 +169,11 @@ class _Finished:
     """Puts units together; `spaced`: whether there are spaces between sentences."""
 
     spaced: bool
-    translations: Sequence[str]
-    alignments: Sequence[TextAlignment | None]
+    answers: Sequence[Candidate]
 
     def unit(self, unit: Unit, parts: Sequence[_Part]) -> list[Piece]:
         """The pieces of a unit; what is translated by itself stays as it is."""
-        same = (part.text is None or self.translations[part.text] == part.whole for part in parts)
+        same = (part.text is None or self.answers[part.text].text == part.whole for part in parts)
         if all(same):
             return in_order(unit, [run.text for run in unit])
         if any(run.marks for run in unit):
@@ -217,12 +208,13 @@ class _Finished:
                 return [fitting_gap("".join(texts), self.spaced)] + [""] * (len(texts) - 1)
             return texts
         if len(part.runs) == 1:
-            return [self.translations[part.text]]
+            return [self.answers[part.text].text]
         return distribute(self._matching(part))
 
     def _matching(self, part: _Part) -> Matching:
         assert part.text is not None
-        return Matching.of(self.translations[part.text], part.runs, self.alignments[part.text])
+        answer = self.answers[part.text]
+        return Matching.of(answer.text, part.runs, answer.alignment)
 
 
 def _is_translated(text: str) -> bool:
