@@ -76,7 +76,7 @@ def test_wrong_bodies_are_refused_with_a_reason(body: bytes, code: str, said: st
         read_body_of(RequestBody, body, LIMITS)
     assert (caught.value.code, caught.value.index) == (code, index)
     assert said in caught.value.message
-    json.dumps(caught.value.record("1"), ensure_ascii=False).encode()
+    caught.value.message.encode()
 
 
 TEXT = st.text("ab \n\0\ud800é\U0001f600\u2028", max_size=12)

@@ -39,8 +39,7 @@ MetricCommands = Annotated[
     ),
 ]
 LowerIsBetter = Annotated[
-    list[str] | None,
-    typer.Option("--lower-is-better", metavar="NAME", help="Metric where lower is better."),
+    list[str] | None, typer.Option("--lower-is-better", metavar="NAME", help="Metric where lower is better.")
 ]
 Language = Annotated[
     str | None,
@@ -175,8 +174,7 @@ def _commands(commands: Sequence[str], lower_is_better: Sequence[str]) -> list[M
         name, _, command = text.partition("=")
         if not name.strip() or not command:
             raise UsageError(
-                f"--metric-command {text!r} is not NAME=COMMAND",
-                "such as 'comet=comet-score ...'",
+                f"--metric-command {text!r} is not NAME=COMMAND", "such as 'comet=comet-score ...'"
             )
         made.append(MetricCommand(name, command, higher_is_better=name not in lower_is_better))
     return made

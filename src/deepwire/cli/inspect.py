@@ -72,11 +72,7 @@ def inspect(
     _print(found, total, groups, settings)
 
 
-def find_subject(
-    name: str,
-    vocabulary_size: int | None = None,
-    overrides: Sequence[str] = (),
-) -> Subject:
+def find_subject(name: str, vocabulary_size: int | None = None, overrides: Sequence[str] = ()) -> Subject:
     """The subject behind a run file, recipe or model; nothing is loaded or prepared.
 
     Args:

@@ -27,8 +27,7 @@ Models = Annotated[
     ),
 ]
 Model = Annotated[
-    str,
-    typer.Argument(metavar="MODEL", help="Run directory, RUN@last, RUN@avg5 (mean of 5) or model."),
+    str, typer.Argument(metavar="MODEL", help="Run directory, RUN@last, RUN@avg5 (mean of 5) or model.")
 ]
 RunFileName = Annotated[str, typer.Argument(metavar="RUN.yaml", help="Run file, or the name of a recipe.")]
 Overrides = Annotated[

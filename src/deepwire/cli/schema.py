@@ -11,8 +11,7 @@ import typer
 
 def schema(
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Output file. Default: stdout."),
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Output file. Default: stdout.")
     ] = None,
 ) -> None:
     """Print the JSON Schema of the run file: every key with its description, type and default.

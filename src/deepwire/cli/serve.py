@@ -33,8 +33,7 @@ TokenFile = Annotated[
     Path | None, typer.Option(help="File with the clients' tokens (Bearer or api_key), one a line.")
 ]
 HostName = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME", help="Host name to accept, besides localhost; repeatable."),
+    list[str] | None, typer.Option(metavar="NAME", help="Host name to accept, besides localhost; repeatable.")
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Serve other machines without a token.")]
 Limit = Annotated[

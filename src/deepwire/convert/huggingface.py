@@ -120,10 +120,7 @@ class HuggingFace(ExportFormat):
             config["translation"] = languages.to_metadata()
             if languages.tags_target and len(languages.targets) == 1:
                 start = pieces + languages.target(languages.targets[0])
-            generation["suppress_tokens"] = [
-                *never_written(numbers),
-                *range(pieces, pieces + languages.tags),
-            ]
+            generation["suppress_tokens"] = [*never_written(numbers), *range(pieces, pieces + languages.tags)]
         write_tensors(folder / "model.safetensors", tensors_of(model.model, kind), {"format": "pt"})
         write_json(folder / "config.json", config)
         write_json(folder / "generation_config.json", generation | {"decoder_start_token_id": start})

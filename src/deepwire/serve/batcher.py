@@ -260,12 +260,7 @@ class Batcher:
         tidy: Called after every batch.
     """
 
-    def __init__(
-        self,
-        limits: Limits,
-        metrics: Metrics,
-        tidy: Callable[[], object] = lambda: None,
-    ) -> None:
+    def __init__(self, limits: Limits, metrics: Metrics, tidy: Callable[[], object] = lambda: None) -> None:
         self._limits, self._metrics, self._tidy = limits, metrics, tidy
         self._queue = FairQueue()
         self._changed = threading.Condition()

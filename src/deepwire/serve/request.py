@@ -68,12 +68,7 @@ class RequestError(Exception):
     """
 
     def __init__(
-        self,
-        code: str,
-        message: str,
-        *,
-        index: int | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, code: str, message: str, *, index: int | None = None, headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(message)
         self.code, self.message, self.index, self.headers = code, message, index, dict(headers or {})
@@ -82,15 +77,6 @@ class RequestError(Exception):
     def status(self) -> int:
         """The HTTP status."""
         return STATUS[self.code]
-
-    def record(self, request: str | None = None) -> dict[str, object]:
-        """The answer as JSON; `request` is the id under which the server's log knows the request."""
-        error: dict[str, object] = {"code": self.code, "message": self.message}
-        if self.index is not None:
-            error["index"] = self.index
-        if request is not None:
-            error["request"] = request
-        return {"error": error}
 
 
 @contextmanager

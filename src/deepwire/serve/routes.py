@@ -71,8 +71,10 @@ log = logging.getLogger("deepwire.serve")
 
 
 def error_response(error: RequestError, path: str, request_id: str) -> Response:  # noqa: ARG001 - for others
-    """The answer to a refused request."""
-    return JSONResponse(error.record(request_id), error.status, error.headers)
+    """The answer to a refused request, with the id under which the server's log knows it."""
+    index = {} if error.index is None else {"index": error.index}
+    record = {"code": error.code, "message": error.message, **index, "request": request_id}
+    return JSONResponse({"error": record}, error.status, error.headers)
 
 
 class Site(NamedTuple):

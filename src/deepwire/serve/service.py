@@ -23,15 +23,7 @@ from deepwire.serve.batcher import Batcher, Job, Metrics
 from deepwire.serve.documents.document import Run, Unit
 from deepwire.serve.documents.translation_plan import Sentences, TranslationPlan
 from deepwire.serve.model_pool import ModelPool, Route, Search, reads_in_order, target_of, why_not_aligned
-from deepwire.serve.request import (
-    AUTO,
-    Limits,
-    RequestBody,
-    RequestError,
-    TextBody,
-    TextLines,
-    renumbered,
-)
+from deepwire.serve.request import AUTO, Limits, RequestBody, RequestError, TextBody, TextLines, renumbered
 
 _PART = 256  # sentences of a long text that wait at a time
 _ENOUGH = 5000  # characters of a text to tell its language by

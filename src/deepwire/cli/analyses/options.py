@@ -71,11 +71,7 @@ def analysis(command: Callable[..., Findings]) -> Callable[..., None]:
 
 
 def _check_outputs(
-    html: Path | None,
-    plots: Path | None,
-    output: Path | None,
-    read: Sequence[Path],
-    models: Sequence[str],
+    html: Path | None, plots: Path | None, output: Path | None, read: Sequence[Path], models: Sequence[str]
 ) -> None:
     """Check before the work that files can be written and are none that is read, or a model's test text."""
     from deepwire.evaluation.texts import test_files

@@ -26,11 +26,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.meta_init import outline
 from deepwire.model.translation_model import TranslationModel
 
-SOURCE, TARGET, HEAD = (
-    "source_embedding.table.weight",
-    "target_embedding.table.weight",
-    "head.table.weight",
-)
+SOURCE, TARGET, HEAD = ("source_embedding.table.weight", "target_embedding.table.weight", "head.table.weight")
 _SHOWN = 4
 _CONSTANT = 1e-6
 """Largest difference between a stored weight and a constant of the architecture: rounding."""

@@ -21,15 +21,7 @@ from typing import NamedTuple
 from deepwire.errors import DataError
 from deepwire.serve.documents.document import Options, Pieces, Run
 from deepwire.serve.documents.marked_text import Block, Item, ReplacedText, Stretch, block_of
-from deepwire.serve.documents.xml_source import (
-    OTHER,
-    TEXT,
-    Node,
-    XmlFile,
-    escaped,
-    in_one_line,
-    read_xml,
-)
+from deepwire.serve.documents.xml_source import OTHER, TEXT, Node, XmlFile, escaped, in_one_line, read_xml
 
 MAX_BYTES = 200 << 20
 """The most that all files of a package have, unpacked; most of it may be pictures."""

@@ -11,14 +11,7 @@ from deepwire.errors import DataError
 from deepwire.serve.documents.document import Options, Pieces, Run
 from deepwire.serve.documents.marked_text import Change, Item, Kind, ReplacedText, block_of, replaced
 from deepwire.serve.documents.placeholders import items_of
-from deepwire.serve.documents.xml_source import (
-    TEXT,
-    Node,
-    XmlFile,
-    escaped,
-    in_one_line,
-    read_xml,
-)
+from deepwire.serve.documents.xml_source import TEXT, Node, XmlFile, escaped, in_one_line, read_xml
 
 _CODES = frozenset(["x", "bx", "ex", "ph", "it", "bpt", "ept", "ut", "sc", "ec", "cp", "sm", "em"])
 """Inside is code of another format."""
