@@ -162,12 +162,8 @@ class AskedTranslation(AskedLanguages, AskedText):
 Asked = TypeVar("Asked", bound=BaseModel)
 
 
-def read_asked(kind: type[Asked], values: Mapping[str, object]) -> Asked:
-    """Reads the fields of a request; of languages and options an empty one is missing.
-
-    Raises:
-        RequestError: One is missing or something else.
-    """
+def _read_asked(kind: type[Asked], values: Mapping[str, object]) -> Asked:
+    """Reads the fields of a request; of languages and options an empty one is missing."""
     given = {name: value for name, value in values.items() if name == "q" or value not in ("", None)}
     try:
         return kind.model_validate(given)
@@ -201,12 +197,7 @@ class Fields:
     file: Upload | None = None
 
 
-async def read_fields(request: Request, limits: Limits, most_bytes: int) -> Fields:
-    """The fields of a request.
-
-    Raises:
-        RequestError: It is neither JSON nor a form, too large, or comes too slowly.
-    """
+async def _read_fields(request: Request, limits: Limits, most_bytes: int) -> Fields:
     kind = content_type(request)
     body = await read_body(request, most_bytes, limits.body_seconds)
     fields = Fields(dict(request.query_params))
@@ -359,7 +350,7 @@ class _Interface:
             if files and not self._files:
                 raise RequestError("forbidden", "Files translation are disabled on this server.")
             most = limits.file_bytes + limits.body_bytes if files else limits.body_bytes
-            fields = await read_fields(request, limits, most)
+            fields = await _read_fields(request, limits, most)
             self._require_key(fields, request.headers.get("authorization", ""))
             return await answer(request, fields)
 
@@ -377,7 +368,7 @@ class _Interface:
 
     async def translate(self, request: Request, fields: Fields) -> Response:
         service = self._service
-        asked, limits = read_asked(AskedTranslation, fields.values), service.limits
+        asked, limits = _read_asked(AskedTranslation, fields.values), service.limits
         if len(asked.texts) > limits.texts:
             raise invalid(f"request ({len(asked.texts)}) exceeds text limit ({limits.texts})")
         longest = max(map(len, asked.texts), default=0)
@@ -389,7 +380,7 @@ class _Interface:
             return JSONResponse(await self._translated(asked, client_of(request)))
 
     async def detect(self, request: Request, fields: Fields) -> Response:  # noqa: ARG002
-        texts = read_asked(AskedText, fields.values).texts
+        texts = _read_asked(AskedText, fields.values).texts
         async with self._service.in_time(self._service.limits.request_seconds):
             detections = await self._likely(" ".join(texts))
         return JSONResponse([_detected(detection) for detection in detections or [_NOTHING]])
@@ -402,7 +393,7 @@ class _Interface:
             raise invalid("empty file")
         if len(file.content) > service.limits.file_bytes:
             raise RequestError("too_large", f"the file has more than {service.limits.file_bytes} bytes")
-        source, target = self._languages(read_asked(AskedLanguages, fields.values))
+        source, target = self._languages(_read_asked(AskedLanguages, fields.values))
         try:
             require_reader(file.name)
         except UsageError as error:

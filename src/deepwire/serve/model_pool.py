@@ -173,11 +173,6 @@ def why_not_aligned(route: Route) -> str:
     return next(filter(None, (leg.model.why_not_aligned for leg in route)), "")
 
 
-def reads_in_order(route: Route) -> bool:
-    """Whether a model of a route reads the lines of a document in front of a line."""
-    return any(leg.model.context.used for leg in route)
-
-
 class ModelPool:
     """Several models, each for directions of its own.
 

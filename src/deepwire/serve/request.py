@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -90,13 +88,6 @@ def renumbered(places: Sequence[int] | Mapping[int, int]) -> Iterator[None]:
             error.message = error.message.replace(f"text {error.index}", f"text {place}", 1)
             error.index = place
         raise
-
-
-def place_of(error: BaseException) -> tuple[str, str]:
-    """The kind of an error and the line of code for a log, but not what it says: that may quote a text."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
-    return type(error).__name__, place
 
 
 class TextLines(NamedTuple):

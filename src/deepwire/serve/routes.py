@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -25,16 +27,7 @@ from deepwire.serve.document_translation import DocumentTranslator, Upload, tran
 from deepwire.serve.documents.document import Options
 from deepwire.serve.documents.registry import ENDINGS
 from deepwire.serve.model_pool import Route as ModelRoute
-from deepwire.serve.request import (
-    AUTO,
-    Body,
-    RequestBody,
-    RequestError,
-    TextBody,
-    place_of,
-    printable,
-    read_body_of,
-)
+from deepwire.serve.request import AUTO, Body, RequestBody, RequestError, TextBody, printable, read_body_of
 from deepwire.serve.service import Client, DisconnectedError, Service
 
 _UNTRANSLATED = "Deepwire-Untranslated"
@@ -293,8 +286,10 @@ def content_type(request: Request) -> str:
 
 
 def log_failure(request_id: str, error: BaseException) -> None:
-    """Log what went wrong and where."""
-    log.error("request %s failed: %s at %s", request_id, *place_of(error))
+    """Log the kind of an error and the line of code, but not what it says: that may quote a text."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
+    log.error("request %s failed: %s at %s", request_id, type(error).__name__, place)
 
 
 async def read_body(request: Request, most: int, seconds: float) -> bytes:

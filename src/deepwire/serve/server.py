@@ -173,18 +173,18 @@ class _Exchange:
         log.info("%s %s %s %s %.0f ms", self.id, self._method, self._path, self.status, seconds * 1000)
 
 
-class LimitedProtocol(H11Protocol):
+class _LimitedProtocol(H11Protocol):
     """A connection.
 
     From its beginning, and from the first byte of every further request, `header_seconds` run until the
     headers are complete; then the application keeps the time.
     """
 
-    config: ServerConfig
+    config: _ServerConfig
 
     def __init__(
         self,
-        config: ServerConfig,
+        config: _ServerConfig,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
@@ -193,12 +193,10 @@ class LimitedProtocol(H11Protocol):
         self._headers_due: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
-        """A client has connected."""
         super().connection_made(transport)
         self._await_headers()
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes have come."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._stop_waiting_for_headers()
@@ -206,7 +204,6 @@ class LimitedProtocol(H11Protocol):
             self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
         self._stop_waiting_for_headers()
         super().connection_lost(exc)
 
@@ -221,13 +218,13 @@ class LimitedProtocol(H11Protocol):
             self._headers_due = None
 
 
-class ServerConfig(uvicorn.Config):
+class _ServerConfig(uvicorn.Config):
     """The settings of uvicorn, and our limits."""
 
     def __init__(self, app: Any, limits: Limits) -> None:
         super().__init__(
             app,
-            http=LimitedProtocol,
+            http=_LimitedProtocol,
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -252,7 +249,7 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, guard: RequestMiddleware, service: Service) -> None:
-        super().__init__(ServerConfig(guard, service.limits))
+        super().__init__(_ServerConfig(guard, service.limits))
         self.stopped_by: signal.Signals | None = None
         self._guard, self._service = guard, service
         self._latest = 0.0

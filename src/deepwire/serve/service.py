@@ -22,7 +22,7 @@ from deepwire.ops.allocator import Surplus
 from deepwire.serve.batcher import Batcher, Job, Metrics
 from deepwire.serve.documents.document import Run, Unit
 from deepwire.serve.documents.translation_plan import Sentences, TranslationPlan
-from deepwire.serve.model_pool import ModelPool, Route, Search, reads_in_order, target_of, why_not_aligned
+from deepwire.serve.model_pool import ModelPool, Route, Search, target_of, why_not_aligned
 from deepwire.serve.request import AUTO, Limits, RequestBody, RequestError, TextBody, TextLines, renumbered
 
 _PART = 256  # sentences of a long text that wait at a time
@@ -217,7 +217,8 @@ class Service:
         leg = route[0]
         source = "" if leg.direction is None else leg.direction.source
         splitter = SentenceSplitter(source, leg.model.lengths, leg.model.most_subwords)
-        return TranslationPlan(units, splitter, language, starts if reads_in_order(route) else None)
+        in_order = any(each.model.context.used for each in route)
+        return TranslationPlan(units, splitter, language, starts if in_order else None)
 
     async def translate(self, body: RequestBody, client: Client) -> Record:
         """The answer to a request.
@@ -235,7 +236,7 @@ class Service:
 
     async def _translate_detected(self, body: RequestBody, search: Search, client: Client) -> Record:
         """The answer to texts that may each be in another language."""
-        translations = [as_it_is(text, body) for text in body.all]
+        translations = [_as_it_is(text, body) for text in body.all]
         detected: list[Record | None] = []
         routes: dict[Route, list[int]] = {}
         for place, text in enumerate(body.all):
@@ -274,7 +275,7 @@ class Service:
         with renumbered(owners):
             translations = await self.translate_sentences(plan.texts, route, search, client, plan.starts)
         told = {"scores": body.n_best is not None, "alignment": body.alignment}
-        return [sentences_record(one, plan.texts, translations, language, **told) for one in plan.sentences]
+        return [_sentences_record(one, plan.texts, translations, language, **told) for one in plan.sentences]
 
     async def _by_lines(
         self, body: RequestBody, route: Route, search: Search, client: Client
@@ -303,7 +304,7 @@ class Service:
             translated = dict(zip(places, translations, strict=True))
         told = {"scores": body.n_best is not None, "alignment": search.alignment}
         return [
-            text_record(text, [translated.get((index, number)) for number in range(len(text.lines))], **told)
+            _text_record(text, [translated.get((index, number)) for number in range(len(text.lines))], **told)
             for index, text in enumerate(texts)
         ]
 
@@ -374,7 +375,7 @@ class Service:
             else:
                 translations = await self._answer(Job(requests, lengths, leg_search, client.name), client)
             if number and search.alignment:
-                translations = [by_way_of(*pair) for pair in zip(before, translations, strict=True)]
+                translations = [_by_way_of(*pair) for pair in zip(before, translations, strict=True)]
         return translations
 
     async def _in_waves(
@@ -413,7 +414,7 @@ class Service:
                 self.batcher.drop(job)
 
 
-def by_way_of(first: Translation, second: Translation) -> Translation:
+def _by_way_of(first: Translation, second: Translation) -> Translation:
     """A translation of the best translation of a text, aligned with the text itself."""
     before = first.candidates[0].alignment
     candidates = tuple(
@@ -443,7 +444,7 @@ def _record(candidates: Sequence[Candidate], *, scores: bool, alignment: bool) -
     return best
 
 
-def text_record(
+def _text_record(
     text: TextLines, translations: Sequence[Translation | None], *, scores: bool, alignment: bool
 ) -> Record:
     """A translation as JSON, of a text of several lines with the line breaks of the text.
@@ -471,7 +472,7 @@ def _whole_alignment(lines: Sequence[str], best: Sequence[Candidate]) -> list[li
     return links
 
 
-def as_it_is(text: str, body: RequestBody) -> Record:
+def _as_it_is(text: str, body: RequestBody) -> Record:
     """The answer to a text that is in the target language already, or in none."""
     only = Candidate(text, (), 0.0, 0.0, TextAlignment.copied(text))
     scores = body.n_best is not None and not body.sentences
@@ -479,7 +480,7 @@ def as_it_is(text: str, body: RequestBody) -> Record:
     return record | ({"sentences": [], "gaps": [text]} if body.sentences else {})
 
 
-def sentences_record(
+def _sentences_record(
     sentences: Sentences,
     sources: Sequence[str],
     translations: Sequence[Translation],
@@ -488,15 +489,7 @@ def sentences_record(
     scores: bool,
     alignment: bool,
 ) -> Record:
-    """The answer to a text of sentences.
-
-    Args:
-        sentences: Those of the text.
-        sources, translations: Of all texts.
-        language: That of the translations; empty = not known.
-        scores: Whether candidates are told.
-        alignment: Whether it is told which words of a sentence and its translation belong together.
-    """
+    """The answer to a text of sentences; `sources` and `translations` are those of all texts."""
     records: list[Record] = []
     for text in sentences.texts:
         if isinstance(text, str):

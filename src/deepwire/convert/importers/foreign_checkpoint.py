@@ -41,23 +41,18 @@ class ForeignCheckpoint:
     settings: Mapping[str, object]
 
 
-class PlainRecord:
-    """Takes the place of a class of another program: keeps named plain values, and can do nothing.
-
-    Attributes:
-        values: The values that the object held, where they had names.
-    """
+class _PlainRecord:
+    """Takes the place of a class of another program: keeps named plain values, and can do nothing."""
 
     values: dict[str, object]
 
-    def __new__(cls, *_: object) -> PlainRecord:
+    def __new__(cls, *_: object) -> _PlainRecord:
         """An empty record, whatever the object was made of."""
         record = super().__new__(cls)
         object.__setattr__(record, "values", {})
         return record
 
     def __setstate__(self, state: object) -> None:
-        """Keep the values that have names."""
         self.values.update(_named(state))
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -66,7 +61,7 @@ class PlainRecord:
 
 
 # What fairseq leaves in its checkpoints beside tensors: arguments, meters, numbers of numpy. None of these
-# classes is imported; `PlainRecord` stands for each.
+# classes is imported; `_PlainRecord` stands for each.
 _REPLACED = (
     "argparse.Namespace",
     *(
@@ -146,7 +141,7 @@ def _read_plain(path: Path) -> object:
     """The content of a PyTorch file, read by PyTorch's restricted reader."""
     # mypy knows only the form without a name; the form with one stands for a class that is never imported.
     replaced: list[Callable[..., object] | tuple[Callable[..., object], str]] = [
-        (PlainRecord, name) for name in _REPLACED
+        (_PlainRecord, name) for name in _REPLACED
     ]
     try:
         # PyTorch warns of old forms of storage and the like here, which its users need not know.
@@ -178,7 +173,7 @@ def _from_content(path: Path, content: object) -> ForeignCheckpoint:
 
 
 def _named(value: object) -> dict[str, object]:
-    inner = value.values if isinstance(value, PlainRecord) else value
+    inner = value.values if isinstance(value, _PlainRecord) else value
     return (
         {name: each for name, each in inner.items() if isinstance(name, str)}
         if isinstance(inner, Mapping)

@@ -261,24 +261,17 @@ def convert(
             if name not in lookups:
                 yield name, value, importer.destinations_of(name, model, foreign)
 
-    fill_parameters(model, foreign.path, values())
+    _fill_parameters(model, foreign.path, values())
     return model.eval()
 
 
 @torch.no_grad()
-def fill_parameters(
+def _fill_parameters(
     model: TranslationModel, path: Path, values: Iterable[tuple[str, Tensor, Destinations | None]]
 ) -> None:
-    """Fill all parameters of a model from foreign tensors.
+    """Fill all parameters of a model from foreign names, tensors and destinations; `path` is for errors.
 
-    Args:
-        model: The model.
-        path: The checkpoint, for errors.
-        values: Foreign names, tensors and their destinations: None for an unknown name, an empty tuple for a
-            tensor that the model does not need.
-
-    Raises:
-        ModelError: Something is unknown, missing, of another shape, or not finite.
+    Destinations are None for an unknown name, and none for a tensor that the model does not need.
     """
     places = {**dict(model.named_buffers()), **dict(model.named_parameters(remove_duplicate=False))}
     filled = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from deepwire.data.text.language_guess import language_code
 from deepwire.errors import DataError
-from deepwire.serve.documents.document import Options, Pieces, Run
+from deepwire.serve.documents.document import Document, Options, Pieces, Run
 from deepwire.serve.documents.marked_text import Change, ReplacedText, block_of, decoded, replaced
 from deepwire.serve.documents.placeholders import items_of
 
@@ -73,15 +73,8 @@ class _Message:
         return not self.obsolete and any(self.texts("msgid")) and not any(self.texts("msgstr"))
 
 
-class PoDocument:
-    """A catalogue. What has a translation already keeps it, and all else stays character by character.
-
-    Args:
-        source: All of it.
-
-    Raises:
-        DataError: It is no catalogue.
-    """
+class _PoDocument:
+    """A catalogue. What has a translation already keeps it, and all else stays character by character."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -97,7 +90,7 @@ class PoDocument:
         ]
 
     def render(self, translations: Sequence[Pieces]) -> bytes:
-        """The catalogue with more translations, in UTF-8, which its header then names."""
+        """In UTF-8, which its header then names."""
         changes = list(self._changes(iter(translations)))
         if changes and self._charset is not None:
             changes.append((*self._charset.span(), "UTF-8"))
@@ -152,14 +145,14 @@ def _quoted(text: str) -> list[str]:
     return [f'"{line}"' for line in ([""] if len(lines) != 1 else []) + lines]
 
 
-def read_po(content: bytes, options: Options) -> PoDocument:
+def read_po(content: bytes, options: Options) -> Document:
     """Read a catalogue.
 
     Raises:
         DataError: It is not UTF-8, or no catalogue.
     """
     source = decoded(content)
-    document = PoDocument(source)
+    document = _PoDocument(source)
     named, wanted = _LANGUAGE.search(source), options.target
     if named and wanted and language_code(named[1]) != language_code(wanted):
         options.warn(f"its header says Language: {named[1]}, but its translations are in {wanted}")

@@ -19,7 +19,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from deepwire.errors import DataError
-from deepwire.serve.documents.document import Options, Pieces, Run
+from deepwire.serve.documents.document import Document, Options, Pieces, Run
 from deepwire.serve.documents.marked_text import Block, Item, ReplacedText, Stretch, block_of
 from deepwire.serve.documents.xml_source import OTHER, TEXT, Node, XmlFile, escaped, in_one_line, read_xml
 
@@ -57,17 +57,10 @@ _MAX_STRETCHES = 1000
 """A paragraph with more of them keeps its order."""
 
 
-class PackageDocument:
+class _PackageDocument:
     """A package of files, some of which are XML with text. All others stay packed until it is written.
 
-    Args:
-        content: The whole package.
-        parts: Which of the files have text.
-        main: How the name of the one begins that each such package has.
-        read: Reads such a file.
-
-    Raises:
-        DataError: It is no package, damaged, encrypted, without text parts, or larger than anybody writes it.
+    `parts` are those with text; `main` is how the name of the one begins that each such package has.
     """
 
     def __init__(
@@ -139,22 +132,22 @@ def _texts_of(content: bytes, parts: re.Pattern[str]) -> dict[str, bytes]:
         raise DataError(f"a damaged file: {str(fault)[:100]}") from None
 
 
-def read_docx(content: bytes, options: Options) -> PackageDocument:  # noqa: ARG001 - as all readers
+def read_docx(content: bytes, options: Options) -> Document:  # noqa: ARG001 - as all readers
     """Read a document of Word.
 
     Raises:
-        DataError: As `PackageDocument`.
+        DataError: It is no such package, damaged, encrypted, or larger than anybody writes it.
     """
-    return PackageDocument(content, _WORD_PARTS, "word/document", _read_word)
+    return _PackageDocument(content, _WORD_PARTS, "word/document", _read_word)
 
 
-def read_odt(content: bytes, options: Options) -> PackageDocument:  # noqa: ARG001 - as all readers
+def read_odt(content: bytes, options: Options) -> Document:  # noqa: ARG001 - as all readers
     """Read a text of OpenDocument.
 
     Raises:
-        DataError: As `PackageDocument`.
+        DataError: It is no such package, damaged, encrypted, or larger than anybody writes it.
     """
-    return PackageDocument(content, _ODT_PARTS, "content", _read_odt)
+    return _PackageDocument(content, _ODT_PARTS, "content", _read_odt)
 
 
 _Field = tuple[Node | None, str]
