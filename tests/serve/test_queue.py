@@ -25,7 +25,7 @@ def test_clients_get_equal_shares_whatever_they_have_sent() -> None:
     given_to = {"long": 0, "short": 0}
     for _ in range(50):
         for waiting in queue.take(200):
-            given_to[waiting.job.client] += waiting.subwords
+            given_to[waiting.job.client] += waiting.job.lengths[waiting.place]
     assert abs(given_to["long"] - given_to["short"]) <= 200
 
 
@@ -38,7 +38,7 @@ def test_a_client_that_comes_again_and_again_pays_for_what_it_had() -> None:
         if not queue.waiting("again"):
             queue.add(job("again", 40))
         for waiting in queue.take(10):
-            had[waiting.job.client] += waiting.subwords
+            had[waiting.job.client] += waiting.job.lengths[waiting.place]
     assert abs(had["steady"] - had["again"]) <= 80
 
 

@@ -109,11 +109,6 @@ class Waiting(NamedTuple):
     place: int
     job: Job
 
-    @property
-    def subwords(self) -> int:
-        """Length of the source."""
-        return self.job.lengths[self.place]
-
 
 @dataclass
 class _Client:
@@ -357,7 +352,7 @@ class Batcher:
         search = batch[0].job.search
         try:
             with self._metrics.batch_seconds.time():
-                lengths = [waiting.subwords for waiting in batch]
+                lengths = [waiting.job.lengths[waiting.place] for waiting in batch]
                 translations = search.model.translate(requests, lengths, search)
             if len(translations) != len(batch):
                 raise ValueError(f"{len(translations)} translations of {len(batch)} texts")

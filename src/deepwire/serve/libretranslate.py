@@ -185,22 +185,17 @@ _MOST_KEPT, _KEEP_SECONDS = 100, 1800.0
 
 
 @dataclass
-class Fields:
-    """The fields of a request.
-
-    Attributes:
-        values: By name; those of the address count too, if the body does not have them.
-        file: The field `file`, if it is one.
-    """
+class _Fields:
+    """The fields of a request by name, with those of the address that the body does not have; and a file."""
 
     values: dict[str, object] = field(default_factory=dict)
     file: Upload | None = None
 
 
-async def _read_fields(request: Request, limits: Limits, most_bytes: int) -> Fields:
+async def _read_fields(request: Request, limits: Limits, most_bytes: int) -> _Fields:
     kind = content_type(request)
     body = await read_body(request, most_bytes, limits.body_seconds)
-    fields = Fields(dict(request.query_params))
+    fields = _Fields(dict(request.query_params))
     if kind == "application/json":
         fields.values |= _json_object(body)
         return fields
@@ -227,7 +222,7 @@ def _json_object(body: bytes) -> dict[str, object]:
     return parsed
 
 
-async def _read_multipart(request: Request, body: bytes, fields: Fields) -> None:
+async def _read_multipart(request: Request, body: bytes, fields: _Fields) -> None:
     async def stream() -> AsyncGenerator[bytes, None]:
         yield body
 
@@ -318,7 +313,7 @@ async def _docs(_request: Request) -> Response:
     return HTMLResponse(page.render(paths=_specification()["paths"]))
 
 
-Answer = Callable[[Request, Fields], Awaitable[Response]]
+Answer = Callable[[Request, _Fields], Awaitable[Response]]
 
 
 class _Interface:
@@ -356,7 +351,7 @@ class _Interface:
 
         return endpoint
 
-    def _require_key(self, fields: Fields, header: str) -> None:
+    def _require_key(self, fields: _Fields, header: str) -> None:
         """Checks that a request has a key, in a field or in its `Authorization` header, if one is needed."""
         key = fields.values.get("api_key")
         if self._token is None or self._token.admits(header.encode("latin-1")):
@@ -366,7 +361,7 @@ class _Interface:
         if not key or not self._token.admits_secret(printable(str(key)).encode()):
             raise RequestError("forbidden", "Invalid API key")
 
-    async def translate(self, request: Request, fields: Fields) -> Response:
+    async def translate(self, request: Request, fields: _Fields) -> Response:
         service = self._service
         asked, limits = _read_asked(AskedTranslation, fields.values), service.limits
         if len(asked.texts) > limits.texts:
@@ -379,13 +374,13 @@ class _Interface:
         async with service.in_time(limits.request_seconds):
             return JSONResponse(await self._translated(asked, client_of(request)))
 
-    async def detect(self, request: Request, fields: Fields) -> Response:  # noqa: ARG002
+    async def detect(self, request: Request, fields: _Fields) -> Response:  # noqa: ARG002
         texts = _read_asked(AskedText, fields.values).texts
         async with self._service.in_time(self._service.limits.request_seconds):
             detections = await self._likely(" ".join(texts))
         return JSONResponse([_detected(detection) for detection in detections or [_NOTHING]])
 
-    async def translate_file(self, request: Request, fields: Fields) -> Response:
+    async def translate_file(self, request: Request, fields: _Fields) -> Response:
         service, file = self._service, fields.file
         if file is None:
             raise invalid("missing file parameter")

@@ -36,14 +36,9 @@ _WARNING = "Deepwire-Warning"
 _MAX_TOLD = 10  # of them, each of 40 characters: proxies refuse long headers
 
 
-_PAGE_FILES = {
-    "/": ("page.html", "text/html; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-    **{
-        f"/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8")
-        for name in ("page", "server", "translation", "documents")
-    },
-}
+_SCRIPTS = ("page.js", "server.js", "translation.js", "documents.js")
+_PAGE_FILES = {"/": "page.html"} | {f"/{name}": name for name in ("page.css", *_SCRIPTS)}
+_KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
 
 OPEN = frozenset({*_PAGE_FILES, "/healthz", "/readyz"})
@@ -138,7 +133,8 @@ def page_routes(folder: str = "") -> list[Route]:
 
 
 async def _page_file(path: str, folder: str, _request: Request) -> Response:
-    name, kind = _PAGE_FILES[path]
+    name = _PAGE_FILES[path]
+    kind = f"{_KINDS[name.partition('.')[2]]}; charset=utf-8"
     content = (files("deepwire.serve") / "page" / name).read_bytes()
     if folder and path == "/":
         content = content.replace(b"<html ", f'<html data-api="{folder.strip("/")}/" '.encode(), 1)
