@@ -109,12 +109,12 @@ MOST_LINES_OF_ROOMS = {
     "evaluation": 2_320,
     "checkpoint": 1_600,
     "config": 1_860,
-    "cli": 4_450,
-    "convert": 6_450,
-    "serve": 6_400,
+    "cli": 4_272,
+    "convert": 6_172,
+    "serve": 6_109,
     "lab": 6_850,
 }
-MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 70_870, 331, 44_500
+MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 69_525, 331, 44_500
 
 
 def lines_of(paths: Iterable[Path]) -> int:
