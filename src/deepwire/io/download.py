@@ -142,7 +142,9 @@ def _fetch(
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
             if needs_https and _encrypted(url) and not _encrypted(response.url):
                 raise DeepwireError(f"{url}: leads to {response.url}: {_UNPROTECTED}", _PROTECT)
-            start = _first_byte(response) if start else 0
+            if start:  # the server may send the whole file all the same
+                rest = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+                start = int(rest[1]) if rest and response.status == http.HTTPStatus.PARTIAL_CONTENT else 0
             length = response.headers.get("Content-Length")
             total = start + int(length) if length and length.isdigit() else None
             done = _write(response, part, start, total, on_progress, most_bytes)
@@ -161,12 +163,6 @@ def _fetch(
         raise DataError(f"{url}: has more than {most_bytes:,} bytes", "nothing of it was kept")
     if total is not None and done < total:
         raise DeepwireError(f"{url}: the connection ended after {done:,} of {total:,} bytes", _RESUME)
-
-
-def _first_byte(response: http.client.HTTPResponse) -> int:
-    """Where the answer to a request for the rest of a file starts; 0 when the server sends it whole."""
-    match = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-    return int(match[1]) if response.status == http.HTTPStatus.PARTIAL_CONTENT and match else 0
 
 
 def _write(

@@ -80,7 +80,8 @@ class Vocabulary(ABC):
 
     def decode(self, ids: Iterable[int]) -> str:
         """Raw text of piece ids: PAD and BOS are left out, EOS ends it, UNK becomes U+2047 (⁇)."""
-        return self._decode_ids(_without_special(ids))
+        before_eos = takewhile(lambda i: i != EOS, map(int, ids))
+        return self._decode_ids([i for i in before_eos if i not in (PAD, BOS)])
 
     def spans(self, ids: Sequence[int]) -> list[tuple[int, int]]:
         """Start and end of each piece in `decode(ids)`; a piece without text has an empty span."""
@@ -104,8 +105,3 @@ class Vocabulary(ABC):
     @abstractmethod
     def files(self, name: str) -> dict[str, bytes]:
         """The contents of the files to store, by name; each name begins with `name.`."""
-
-
-def _without_special(ids: Iterable[int]) -> list[int]:
-    before_eos = takewhile(lambda i: i != EOS, map(int, ids))
-    return [i for i in before_eos if i not in (PAD, BOS)]

@@ -157,11 +157,6 @@ def _version(lines: list[str], where: str) -> tuple[int, ...]:
     return version
 
 
-def shown(piece: str) -> str:
-    """A piece as subword-nmt writes it; ours has a space behind it where it ends its word."""
-    return piece[:-1] if piece.endswith(" ") else piece + SEPARATOR
-
-
 class SubwordNmtVocabulary(Vocabulary):
     """Codes and the dictionary of their pieces."""
 
@@ -205,7 +200,8 @@ class SubwordNmtVocabulary(Vocabulary):
         return "".join(texts).rstrip(" ")
 
     def _piece(self, number: int) -> str:
-        return shown(self._dictionary.piece(number))
+        piece = self._dictionary.piece(number)
+        return piece[:-1] if piece.endswith(" ") else piece + SEPARATOR  # as subword-nmt writes it
 
     def files(self, name: str) -> dict[str, bytes]:
         """The codes, the dictionary, and the pieces that may be used (null: all)."""
