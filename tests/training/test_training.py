@@ -72,7 +72,6 @@ def merged(batches: Sequence[Batch]) -> Batch:
         stack("source"),
         stack("target_input"),
         stack("target_output"),
-        sum(batch.source_tokens for batch in batches),
         sum(batch.target_tokens for batch in batches),
         np.concatenate([batch.lines for batch in batches]),
     )

@@ -32,9 +32,6 @@ class DigestSet:
         # Sorted runs, each more than twice as long as the next: few to search, and rarely merged.
         self._runs: list[Digests] = []
 
-    def __len__(self) -> int:
-        return sum(map(len, self._runs))
-
     def contains(self, digests: Digests) -> NDArray[np.bool_]:
         """`[digests]`: whether each was added before."""
         known = np.zeros(len(digests), np.bool_)

@@ -97,7 +97,6 @@ def test_arrays_hold_the_sentences(store: TokenStore, source_bos: bool) -> None:
                 assert batch.source[row].tolist() == padded([*before, *source, EOS], batch.source)
                 assert batch.target_input[row].tolist() == padded([BOS, *target], batch.target_input)
                 assert batch.target_output[row].tolist() == padded([*target, EOS], batch.target_output)
-            assert batch.source_tokens == (batch.source != PAD).sum()
             assert batch.target_tokens == (batch.target_output != PAD).sum()
         assert update.target_tokens == sum(batch.target_tokens for batch in update.batches)
 
@@ -238,7 +237,7 @@ def test_padding_is_below_five_percent_on_multi30k(tmp_path: Path) -> None:
     for size in (1024, 4096):
         stream = UpdateStream(store, BatchSettings(4 * size, size), seed=1)
         batches = [batch for update in epoch_of(stream) for batch in update.batches]
-        real = sum(batch.source_tokens + batch.target_tokens for batch in batches)
+        real = sum((batch.source != PAD).sum() + batch.target_tokens for batch in batches)
         places = sum(batch.source.size + batch.target_output.size for batch in batches)
         assert real / places >= 0.95
 

@@ -163,7 +163,6 @@ class Batch:
         source: `[B, S]`: (BOS) (tag) w1..wk EOS.
         target_input: `[B, T]`: BOS or a tag, then w1..wk.
         target_output: `[B, T]`: w1..wk EOS.
-        source_tokens: Tokens of `source` that are not PAD.
         target_tokens: Tokens of `target_output` that are not PAD.
         lines: `[B]`: numbers of the pairs in the store.
         source_languages: `[B]`: index of the source language of each row; None with one direction.
@@ -174,7 +173,6 @@ class Batch:
     source: NDArray[np.int64]
     target_input: NDArray[np.int64]
     target_output: NDArray[np.int64]
-    source_tokens: int
     target_tokens: int
     lines: NDArray[np.int64]
     source_languages: NDArray[np.int64] | None = None
@@ -322,7 +320,6 @@ class Collator:
             source=padded_rows(*source, before=before, end=True),
             target_input=padded_rows(*target, before=[start], end=False),
             target_output=output,
-            source_tokens=len(source[0]) + len(lines) * (1 + len(before)),
             target_tokens=int((output != PAD).sum()),
             lines=lines,
             source_languages=None if languages is None else languages[:, 0],
@@ -352,7 +349,6 @@ class BlockCollator(Collator):
             source=np.zeros((len(lines), 0), np.int64),
             target_input=np.where(output == PAD, PAD, rows[:, :-1]),
             target_output=output,
-            source_tokens=0,
             target_tokens=len(target[0]) - len(lines),
             lines=lines,
         )
