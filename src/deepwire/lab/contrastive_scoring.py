@@ -146,7 +146,11 @@ def analyse_agreement(
         translator = load(model, device, precision, warn=lambda _: None)
         by_model.append(decide(model, translator, contrasts, to=to or None))
         formats[translator.precision] = None
-    tables = [_overall(by_model)]
+    p_values = [None, *(mcnemar(by_model[0].right, each.right) for each in by_model[1:])]
+    rows = [(each.model, *_accuracy(each.right), p) for each, p in zip(by_model, p_values, strict=True)]
+    columns = ["model", "contrasts", "right", "accuracy [%] .2", "from [%] .2", "to [%] .2"]
+    columns += ["p of the difference to the first (McNemar) .4"]
+    tables = [Table(title="Accuracy", columns=columns, rows=rows)]
     kinds, places = dict[str, list[int]](), dict[int, list[int]]()
     for place, contrast in enumerate(contrasts):
         if contrast.kind:
@@ -154,7 +158,12 @@ def analyse_agreement(
         if contrast.distance is not None:
             places.setdefault(min(contrast.distance, LONGEST + 1), []).append(place)
     if len(kinds) > 1:
-        tables.append(_by_kind(by_model, kinds))
+        of_kinds = [
+            (kind, len(of_kind), *(_accuracy(_chosen(each, of_kind))[2] for each in by_model))
+            for kind, of_kind in kinds.items()
+        ]
+        head = ["error", "contrasts", *(Column(name=each.model, unit="%", digits=2) for each in by_model)]
+        tables.append(Table(title="Accuracy by kind of error", columns=head, rows=of_kinds))
     return Finding(
         analysis="agreement",
         title=f"Contrastive decisions of {', '.join(models)}",
@@ -231,23 +240,6 @@ def mcnemar(first: Iterable[bool | None], second: Iterable[bool | None]) -> floa
         tail += term
     # Whole numbers until the division: 2 ** count is beyond what a float holds for large sets.
     return min(1.0, tail * 2 / (1 << count))
-
-
-def _overall(by_model: Sequence[Decisions]) -> Table:
-    p_values = [None, *(mcnemar(by_model[0].right, each.right) for each in by_model[1:])]
-    rows = [(each.model, *_accuracy(each.right), p) for each, p in zip(by_model, p_values, strict=True)]
-    columns = ["model", "contrasts", "right", "accuracy [%] .2", "from [%] .2", "to [%] .2"]
-    columns += ["p of the difference to the first (McNemar) .4"]
-    return Table(title="Accuracy", columns=columns, rows=rows)
-
-
-def _by_kind(by_model: Sequence[Decisions], kinds: Mapping[str, Sequence[int]]) -> Table:
-    rows = [
-        (kind, len(places), *(_accuracy(_chosen(decisions, places))[2] for decisions in by_model))
-        for kind, places in kinds.items()
-    ]
-    models = [Column(name=decisions.model, unit="%", digits=2) for decisions in by_model]
-    return Table(title="Accuracy by kind of error", columns=["error", "contrasts", *models], rows=rows)
 
 
 def _distance_figure(by_model: Sequence[Decisions], places: Mapping[int, Sequence[int]]) -> Figure:

@@ -22,7 +22,7 @@ from deepwire.config.counts import counted
 from deepwire.data.batches.token_store import StoreSide, TokenStore
 from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import Prepared, prepare
-from deepwire.data.selection import CheckReport, check_corpora, language_warnings
+from deepwire.data.selection import check_corpora, language_warnings
 from deepwire.data.vocabulary import UNK
 from deepwire.errors import DataError, ModelError
 from deepwire.evaluation.texts import read_text
@@ -114,14 +114,23 @@ def examine(name: str, progress: Callable[[str, int], None] | None = None) -> li
         signs += [] if prepared.train.packed else _pairs(prepared.train)
         signs += _vocabulary(prepared, given=config.data.vocabulary.type == "existing")
         entropy = _entropy(prepared.train)
-    signs += [*_settings(config), *_learning(run, config, entropy)]
+    signs += [_settings(config), *_learning(run, config, entropy)]
     return sorted(signs, key=lambda sign: sign.state != "odd")
 
 
 def _text(data: DataConfig, progress: Callable[[str, int], None] | None) -> Iterator[Sign]:
     reports = check_corpora(data, samples=_SAMPLES, on_progress=progress).reports
     for role, report in reports.items():
-        odd = [*_languages(report)]
+        odd = list[tuple[str, str]]()
+        if report.labels[0]:
+            pairs = report.samples()
+            copied = sum(pair.source == pair.target for pair in pairs) / len(pairs)
+            if copied > _COPIES:
+                said = f"both sides are the same in {copied:.0%} of the pairs"
+                odd.append((said, "set data.filters.drop_copies=true"))
+            sides = [pair.source for pair in pairs], [pair.target for pair in pairs]
+            advice = "see data.source and data.target, and the names of the files"
+            odd += [(warning, advice) for warning in language_warnings(report.labels, sides)]
         share = 1 - report.kept / report.pairs
         if share > _DROPPED:
             odd.append((f"{share:.0%} of the lines are dropped: {report.main_reason()}", "see data.filters"))
@@ -133,18 +142,6 @@ def _text(data: DataConfig, progress: Callable[[str, int], None] | None) -> Iter
             yield Sign(f"{role} text", "odd", measured, advice)
         if not odd:
             yield Sign(f"{role} text", "ok", f"{report.kept:,} of {report.pairs:,} lines are used")
-
-
-def _languages(report: CheckReport) -> Iterator[tuple[str, str]]:
-    if not report.labels[0]:
-        return
-    pairs = report.samples()
-    copied = sum(pair.source == pair.target for pair in pairs) / len(pairs)
-    if copied > _COPIES:
-        yield f"both sides are the same in {copied:.0%} of the pairs", "set data.filters.drop_copies=true"
-    sides = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    for warning in language_warnings(report.labels, sides):
-        yield warning, "see data.source and data.target, and the names of the files"
 
 
 def _pairs(store: TokenStore) -> Iterator[Sign]:
@@ -224,12 +221,12 @@ def _entropy(store: TokenStore) -> float:
     return float(-(shares * np.log(shares)).sum())
 
 
-def _settings(config: RunFile) -> Iterator[Sign]:
+def _settings(config: RunFile) -> Sign:
     dropout = max(config.model.dropout.model_dump().values())
     smoothing = config.training.label_smoothing
     measured = f"dropout up to {dropout:g} (usual: 0 to 0.3), label smoothing {smoothing:g} (usual: 0 to 0.2)"
     advice = "set model.dropout and training.label_smoothing to 0.1"
-    yield _sign("regularisation", dropout > _DROPOUT or smoothing > _SMOOTHING, measured, advice)
+    return _sign("regularisation", dropout > _DROPOUT or smoothing > _SMOOTHING, measured, advice)
 
 
 def _learning(run: RunDirectory, config: RunFile, entropy: float) -> Iterator[Sign]:

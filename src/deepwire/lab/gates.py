@@ -151,26 +151,19 @@ def observe(model: TranslationModel, batches: Iterable[DeviceBatch]) -> list[Fam
                     for at, part in parts.items():
                         family.sums[at][name] = family.sums[at].get(name, 0) + _sums(part)
             for (side, name), family in families.items():
+                if (keeps := family.probe.keeps) is None:
+                    continue
                 own = [each for each in seen if (each[0], each[1].family) == (side, name)]
-                _follow(family, own, words[side])
+                kept = [each[3][keeps][words[side]] for each in sorted(own, key=lambda each: each[2])]
+                for begin in range(len(kept)):
+                    product = torch.ones_like(kept[0])
+                    for end in range(begin, len(kept)):
+                        product, pair = product * kept[end], (begin - 1, end)
+                        family.kept[pair] = family.kept.get(pair, 0) + _sums(product)
     return list(families.values())
 
 
 Seen = tuple[Side, GateProbe, Place, Mapping[str, Tensor]]
-
-
-def _follow(family: FamilyStatistics, seen: list[Seen], words: Tensor) -> None:
-    """Add the products of the keeping gates of one batch."""
-    keeps = family.probe.keeps
-    if keeps is None:
-        return
-    gates = [each[3][keeps][words] for each in sorted(seen, key=lambda each: each[2])]
-    for begin in range(len(gates)):
-        product = torch.ones_like(gates[0])
-        for end in range(begin, len(gates)):
-            product = product * gates[end]
-            pair = begin - 1, end
-            family.kept[pair] = family.kept.get(pair, 0) + _sums(product)
 
 
 @contextmanager

@@ -98,11 +98,8 @@ class LexicalProbabilities(NamedTuple):
     probability: NDArray[np.float32]
 
 
-class _PairCounts(NamedTuple):
-    """How often pairs of subwords stand in one sentence pair; `keys` are source * target size + target."""
-
-    keys: NDArray[np.int64]
-    counts: NDArray[np.float32]
+_PairCounts = tuple[NDArray[np.int64], NDArray[np.float32]]
+"""Pairs of subwords, source * target size + target, and how often they stand in one sentence pair."""
 
 
 def train_ibm_model1(
@@ -120,7 +117,7 @@ def train_ibm_model1(
     there are more than `most`, those with the smallest n(e, f)^2 / (n(e) n(f)) are dropped on the way.
     `sizes` are the entries of the source and the target vocabulary.
     """
-    keys = torch.from_numpy(_candidates(pairs, sizes, most, tell).keys)
+    keys = torch.from_numpy(_candidates(pairs, sizes, most, tell)[0])
     width = sizes[1]
     owners = keys // width
     probabilities = torch.ones(len(keys))
@@ -167,7 +164,7 @@ def _add_expected(
 
 def _candidates(pairs: TrainingPairs, sizes: tuple[int, int], most: int, tell: Progress) -> _PairCounts:
     """The pairs of subwords that stand in one sentence pair, at most `most`."""
-    counts = _PairCounts(np.zeros(0, np.int64), np.zeros(0, np.float32))
+    counts: _PairCounts = np.zeros(0, np.int64), np.zeros(0, np.float32)
     waiting: list[NDArray[np.int64]] = []
     held = done = 0
     for source, target in pairs.blocks():
@@ -177,9 +174,9 @@ def _candidates(pairs: TrainingPairs, sizes: tuple[int, int], most: int, tell: P
         done += len(source)
         if held > most or done == len(pairs):
             fresh, times = np.unique(np.concatenate(waiting), return_counts=True)
-            merged, places = np.unique(np.concatenate([counts.keys, fresh]), return_inverse=True)
-            added = np.bincount(places, np.concatenate([counts.counts, times]))
-            counts = _strongest(_PairCounts(merged, added.astype(np.float32)), sizes, most)
+            merged, places = np.unique(np.concatenate([counts[0], fresh]), return_inverse=True)
+            added = np.bincount(places, np.concatenate([counts[1], times]))
+            counts = _strongest((merged, added.astype(np.float32)), sizes, most)
             waiting, held = [], 0
         tell("counting", done, len(pairs))
     return counts
@@ -187,16 +184,17 @@ def _candidates(pairs: TrainingPairs, sizes: tuple[int, int], most: int, tell: P
 
 def _strongest(counts: _PairCounts, sizes: tuple[int, int], most: int) -> _PairCounts:
     """The half of `most` that belong together most, where there are more than `most`."""
-    if len(counts.keys) <= most:
+    keys, times = counts
+    if len(keys) <= most:
         return counts
-    source, target = np.divmod(counts.keys, sizes[1])
-    of_source = np.bincount(source, counts.counts, sizes[0] + 1).astype(np.float32)
-    of_target = np.bincount(target, counts.counts, sizes[1]).astype(np.float32)
-    strength = counts.counts / of_source[source] * (counts.counts / of_target[target])
+    source, target = np.divmod(keys, sizes[1])
+    of_source = np.bincount(source, times, sizes[0] + 1).astype(np.float32)
+    of_target = np.bincount(target, times, sizes[1]).astype(np.float32)
+    strength = times / of_source[source] * (times / of_target[target])
     # No subword may lose its place beside nothing (e_0), or its probabilities would be those of the others.
     strength[source == sizes[0]] = np.inf
     kept = np.sort(np.argpartition(strength, -(most // 2))[-(most // 2) :])
-    return _PairCounts(counts.keys[kept], counts.counts[kept])
+    return keys[kept], times[kept]
 
 
 MIN_PROBABILITY = 1e-4

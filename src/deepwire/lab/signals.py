@@ -20,7 +20,6 @@ from deepwire.decoding.model_loading import pick_device
 from deepwire.errors import UsageError
 from deepwire.lab.finding import Figure, Finding, LineChart, ModelSource, Series, Table, provenance
 from deepwire.lab.subject import (
-    TrainingText,
     model_source,
     open_model,
     open_untrained,
@@ -243,7 +242,13 @@ def analyse_signal(
         text = training_text(subject, opened.loaded.vocabularies)
         title, models = f"Signals of {subject}", [opened.loaded.model]
         sources, settings = [opened.source], {}
-    training, batches = text.config.training, _batches(text, tokens, place)
+    training = text.config.training
+    update = next(text.updates(place, batch_tokens=tokens, seed=text.config.seed))
+    batches = [
+        piece
+        for batch in update.batches
+        for piece in batch.cut(math.ceil(batch.target_input.numel() / _MICRO_BATCH))
+    ]
     smoothing = (training.label_smoothing, training.label_smoothing_form)
     measured = []
     for model in models:  # one in memory at a time
@@ -270,16 +275,6 @@ def analyse_signal(
 
 def _mean(sizes: Sequence[float] | None) -> float | None:
     return sum(sizes) / len(sizes) if sizes else None
-
-
-def _batches(text: TrainingText, tokens: int, device: torch.device) -> list[DeviceBatch]:
-    """The first training batches, about so many target tokens of them."""
-    update = next(text.updates(device, batch_tokens=tokens, seed=text.config.seed))
-    return [
-        piece
-        for batch in update.batches
-        for piece in batch.cut(math.ceil(batch.target_input.numel() / _MICRO_BATCH))
-    ]
 
 
 def _tables(model: TranslationModel, sizes: Sizes) -> Iterator[Table]:

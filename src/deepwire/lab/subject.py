@@ -74,11 +74,10 @@ def repeating(model: TranslationModel) -> str:
 
 @dataclass(frozen=True)
 class AnalysedModel:
-    """A model under study, in evaluation mode; `run` is None for a model directory outside of a run."""
+    """A model under study, in evaluation mode."""
 
     name: str
     loaded: LoadedModel
-    run: RunDirectory | None
 
     @property
     def source(self) -> ModelSource:
@@ -94,7 +93,7 @@ def open_model(name: str, device: str = "cpu") -> AnalysedModel:
         UsageError: There is no such device.
     """
     place = pick_device(device)
-    return AnalysedModel(name, load_model(find_model(name), place), run_of(name))
+    return AnalysedModel(name, load_model(find_model(name), place))
 
 
 def model_source(name: str, folder: Path | None = None) -> ModelSource:
@@ -437,7 +436,7 @@ class Scorer:
     @property
     def subject(self) -> AnalysedModel:
         """The model, as analyses take it."""
-        return AnalysedModel(self.name, self.loaded.models[0], run_of(self.name))
+        return AnalysedModel(self.name, self.loaded.models[0])
 
     @property
     def settings(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ from deepwire.data.languages import Direction
 from deepwire.decoding.model_loading import languages_of
 from deepwire.errors import DataError, UsageError
 from deepwire.lab.finding import BarChart, Figure, Finding, HeatMap, LineChart, Series, provenance
-from deepwire.lab.subject import AnalysedModel, ReadText, open_model, repeating, text_for
+from deepwire.lab.subject import AnalysedModel, ReadText, open_model, repeating, run_of, text_for
 from deepwire.model.aggregations.aggregation import Aggregation, History
 from deepwire.model.aggregations.mudd import MUDD
 from deepwire.model.connections.connection import Connection, ConnectionWrapper, DepthState
@@ -84,7 +84,8 @@ def analyse_weights(
             (side, replace(each, rows=languages.names) if each.row_axis == TARGET_LANGUAGE else each)
             for side, each in weights
         ]
-    records = [] if subject.run is None else read_records(subject.run.depth_weights)
+    run = run_of(model)
+    records = [] if run is None else read_records(run.depth_weights)
     return Finding(
         analysis="weights",
         title=f"Connection weights of {model}",

@@ -298,44 +298,36 @@ def _at(stop: str) -> str:
 
 
 def _scores(study: StudyResults) -> Table:
-    rows = []
+    rows, baseline = list[tuple[Cell, ...]](), "" if study.plan.comparisons else study.plan.baseline
     for name, system in study.systems.items():
         for stop in study.plan.stops:
-            if standings := [each for of_seed in system.standings(stop).values() for each in of_seed]:
-                rows.append(_score_row(study, name, stop, standings))
+            standings = [each for of_seed in system.standings(stop).values() for each in of_seed]
+            if not standings:
+                continue
+            bleu, tests = system.scores(stop), [test for each in standings for test in each.tests.values()]
+            last = [each.last for each in standings if each.last is not None]
+            losses = [each.best_nll for each in standings if each.best_nll is not None]
+            seconds = sum(test.seconds for test in tests)
+            cells: tuple[Cell, ...] = (
+                f"{name} (baseline)" if name == baseline else name,
+                study.taken.get(name, ""),
+                max(sum(run.parameters for run in runs) for runs in system.runs.values()) / _MILLION,
+                _at(stop),
+                len(bleu),
+                statistics.fmean(bleu),
+                statistics.stdev(bleu) if len(bleu) > 1 else None,
+                statistics.fmean(last) if last else None,
+                statistics.fmean(test.chrf for test in tests),
+                statistics.fmean(losses) if losses else None,
+                statistics.fmean(each.target_tokens for each in standings) / _MILLION,
+                statistics.fmean(each.seconds for each in standings) / _HOUR,
+                sum(test.sentences for test in tests) / seconds if seconds else None,
+            )
+            rows.append(cells)
     columns = ["system", "setting tried", "parameters [M] .2", "at update", "seeds", "BLEU .2", "sd .2"]
-    columns += [
-        "last .2",
-        "chrF .2",
-        "validation loss [nats/token] .3",
-        "target tokens [M] .1",
-        "training [h] .2",
-    ]
-    return Table(title="Scores", columns=[*columns, "decoding [sent/s] .1"], rows=rows)
-
-
-def _score_row(study: StudyResults, name: str, stop: str, standings: Sequence[Standing]) -> tuple[Cell, ...]:
-    system = study.systems[name]
-    bleu = system.scores(stop)
-    tests = [test for standing in standings for test in standing.tests.values()]
-    last = [standing.last for standing in standings if standing.last is not None]
-    losses = [standing.best_nll for standing in standings if standing.best_nll is not None]
-    seconds = sum(test.seconds for test in tests)
-    return (
-        f"{name} (baseline)" if name == study.plan.baseline and not study.plan.comparisons else name,
-        study.taken.get(name, ""),
-        max(sum(run.parameters for run in runs) for runs in system.runs.values()) / _MILLION,
-        _at(stop),
-        len(bleu),
-        statistics.fmean(bleu),
-        statistics.stdev(bleu) if len(bleu) > 1 else None,
-        statistics.fmean(last) if last else None,
-        statistics.fmean(test.chrf for test in tests),
-        statistics.fmean(losses) if losses else None,
-        statistics.fmean(standing.target_tokens for standing in standings) / _MILLION,
-        statistics.fmean(standing.seconds for standing in standings) / _HOUR,
-        sum(test.sentences for test in tests) / seconds if seconds else None,
-    )
+    columns += ["last .2", "chrF .2", "validation loss [nats/token] .3", "target tokens [M] .1"]
+    columns += ["training [h] .2", "decoding [sent/s] .1"]
+    return Table(title="Scores", columns=columns, rows=rows)
 
 
 def _by_test(study: StudyResults) -> Table:

@@ -107,8 +107,11 @@ class _Training:
     def outcome(self) -> Failure | None:
         code = self.process.returncode
         self.errors.seek(0)
-        words = _last_words(self.errors.read().decode(errors="replace"))
+        lines = [line for line in self.errors.read().decode(errors="replace").splitlines() if line.strip()]
         self.errors.close()
+        begin = max((place for place, line in enumerate(lines) if line.startswith(_ERROR)), default=None)
+        # The error and its hint, or the end of whatever else it said.
+        words = " ".join(lines)[-_SHOWN:] if begin is None else "; ".join(lines[begin:]).removeprefix(_ERROR)
         if code == 0:
             return None
         if code in _STOPPED:
@@ -118,13 +121,6 @@ class _Training:
                 f"{self.run.name}: {words or 'the run cannot be trained'}", f"see {self.run.folder}"
             )
         return Failure(code, words or f"ended with exit code {code}")
-
-
-def _last_words(errors: str) -> str:
-    """The error and hint of a process, or the end of whatever else it said."""
-    lines = [line for line in errors.splitlines() if line.strip()]
-    begin = max((place for place, line in enumerate(lines) if line.startswith(_ERROR)), default=None)
-    return " ".join(lines)[-_SHOWN:] if begin is None else "; ".join(lines[begin:]).removeprefix(_ERROR)
 
 
 def _stops_with(parent: int) -> Callable[[], None] | None:
