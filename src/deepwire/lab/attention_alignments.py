@@ -48,7 +48,7 @@ def analyse_alignment(
     if not any(each.possible for each in known):
         raise DataError(f"{gold}: has no links")
     subject = open_model(model, device)
-    counts = alignment_counts(subject, pairs, known, to=to)
+    counts = _alignment_counts(subject, pairs, known, to=to)
     # Of equals single heads come first, in the table as in the note.
     ranked = sorted(counts, key=lambda choice: (counts[choice].error_rate, choice.head is None))
     best = ranked[0]
@@ -89,15 +89,10 @@ def analyse_alignment(
     )
 
 
-def alignment_counts(
+def _alignment_counts(
     subject: AnalysedModel, pairs: ParallelText, gold: Sequence[GoldAlignment], *, to: str = ""
 ) -> dict[Attention, AlignmentCounts]:
-    """Agreement of each attention with the gold alignments of a text.
-
-    Raises:
-        DataError: No pair has words on both sides.
-        ModelError: The model has no attention to a source.
-    """
+    """Agreement of each attention with the gold alignments of a text."""
     by_row = aligned_pairs(subject, pairs, to=to)
     rows, aligned, vocabularies = list(by_row), list(by_row.values()), subject.loaded.vocabularies
     texts = [

@@ -124,7 +124,7 @@ def compare_runs(request: ComparisonRequest, tell: LogFn) -> Finding:
     names = last_parts if len(set(last_parts)) == len(runs) else request.models
     if not request.translate:
         results = _Results()
-    elif language_models(request.models):
+    elif _language_models(request.models):
         results = _perplexities(request, names, tell)
     else:
         results = _translations(request, names, tell)
@@ -307,7 +307,7 @@ def _translations(request: ComparisonRequest, names: Sequence[str], tell: LogFn)
         measured=" Scores are of the test set, translated now by one model after the other with the decoding "
         "settings of each; translation speed is of that pass, on a machine that may have had other work. "
         + _DIFFERENCES.format(first=names[0], test=request.paired.test),
-        tables=[score_table(report), *([examples] if examples.rows else [])],
+        tables=[_score_table(report), *([examples] if examples.rows else [])],
         figures=[_scores(report)],
         notes=[
             *(f"{score.name}|{score.signature}" for score in report.systems[0].scores),
@@ -320,7 +320,7 @@ def _translations(request: ComparisonRequest, names: Sequence[str], tell: LogFn)
     )
 
 
-def tested_cells(test: Comparison | None) -> list[Cell]:
+def _tested_cells(test: Comparison | None) -> list[Cell]:
     """Difference, its 95 % interval and p-value; empty cells without a test."""
     if test is None:
         return [None] * 4
@@ -329,7 +329,7 @@ def tested_cells(test: Comparison | None) -> list[Cell]:
     return [test.difference, low, high, test.p_value]
 
 
-def score_table(report: ScoreReport) -> Table:
+def _score_table(report: ScoreReport) -> Table:
     """Scores with the difference to the first model, its 95 % interval and p-value."""
     columns = ["model"]
     for score in report.systems[0].scores:
@@ -338,7 +338,7 @@ def score_table(report: ScoreReport) -> Table:
     for system in report.systems:
         cells: list[Cell] = [system.name]
         for place, score in enumerate(system.scores):
-            cells += [score.value, *tested_cells(system.comparisons[place] if system.comparisons else None)]
+            cells += [score.value, *_tested_cells(system.comparisons[place] if system.comparisons else None)]
         rows.append(cells)
     return Table(title="Scores", columns=columns, rows=rows)
 
@@ -407,13 +407,8 @@ class BitsPerByte(Metric):
         raise NotImplementedError  # texts are scored by language models
 
 
-def language_models(models: Sequence[str]) -> bool:
-    """Whether all of several models are language models, and not all of them translate.
-
-    Raises:
-        ModelError: Some are, and others translate; or there is no such model.
-        UsageError: The documents of some have one line, those of others several.
-    """
+def _language_models(models: Sequence[str]) -> bool:
+    """Whether all of several models are language models; an error where one text cannot be for all."""
     units = {name: text_of_model(name) for name in models}
     if all(unit is None for unit in units.values()):
         return False
@@ -444,7 +439,7 @@ def _perplexities(request: ComparisonRequest, names: Sequence[str], tell: LogFn)
             (test,) = paired_comparison([BitsPerByte()], [counts[0]], [counts[-1]], request.paired)
             tests.append(test)
         perplexities = whole.perplexity, whole.word_perplexity, whole.byte_perplexity
-        rows.append([name, whole.tokens, *perplexities, whole.bits_per_byte, *tested_cells(test)])
+        rows.append([name, whole.tokens, *perplexities, whole.bits_per_byte, *_tested_cells(test)])
     columns = ["model", "tokens", "perplexity [per token] .2", "perplexity [per word] .1"]
     columns += ["perplexity [per byte] .4", "bits per byte .4", "difference .4", "from .4", "to .4", "p .4"]
     low, high = bounds(tests)

@@ -79,7 +79,9 @@ def analyse_similarity(
     rounds = repeating(inside)
     notes = [f"Similarities are those of the first round: {rounds}."] if rounds else []
     for side in present(inside, sides):
-        reason = why_all_are_needed(inside, side)
+        connection, reason = inside.config.stack(side).connection, _reads_below(inside, side)
+        if connection.droppable() == "nothing":
+            reason = f"{side}.connection {connection.type} needs every layer as it is set"
         losses = [] if reason else losses_without_layers(inside, side, text, tell)
         if reason:
             notes.append(f"No layer of the {side} is left out: {reason}.")
@@ -167,14 +169,6 @@ def loss_of(model: TranslationModel, text: ReadText) -> float:
         sums = model.loss(batch.source, batch.target_input, batch.target_output, languages=batch.languages)
         total, tokens = total + float(sums.nll), tokens + int(sums.tokens)
     return total / tokens
-
-
-def why_all_are_needed(model: TranslationModel, side: Side) -> str:
-    """Why no layer of a stack can be left out; nothing where any can."""
-    connection = model.config.stack(side).connection
-    if connection.droppable() == "nothing":
-        return f"{side}.connection {connection.type} needs every layer as it is set"
-    return _reads_below(model, side)
 
 
 def _reads_below(model: TranslationModel, side: Side) -> str:
@@ -338,7 +332,7 @@ def nearest_maps(
     return {(side, layer + 1): least.solve() for (side, layer), least in sums.items()}
 
 
-class OneLayerLinear(ConnectionWrapper):
+class _OneLayerLinear(ConnectionWrapper):
     """A connection one of whose layers is a single call, which reads and writes the stream x `[B, T, d]`.
 
     Whatever else passes from layer to layer (the cell of a depth-wise LSTM) goes past the layer unchanged.
@@ -352,7 +346,6 @@ class OneLayerLinear(ConnectionWrapper):
         super().__init__(inner, (*inner.calls[: self.place], linear, *after))
 
     def read(self, state: DepthState, index: int, context: Context) -> Tensor:
-        """As before, but for the linear layer: see the class."""
         if index == self.place:
             return self.inner.stream(state)
         return self.inner.read(state, self._before(index), context)
@@ -360,7 +353,6 @@ class OneLayerLinear(ConnectionWrapper):
     def write(
         self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
-        """As before, but for the linear layer: its output is the layer's."""
         if index == self.place:
             return self.inner.with_stream(state, output)
         return self.inner.write(state, self._before(index), read, output, context)
@@ -390,7 +382,7 @@ def linearised(model: TranslationModel, side: Side, layer: int, linear: nn.Linea
     stack = model.stack(side)
     modules: list[nn.Module] = list(stack.feed_forwards) or [NoNorm() for _ in range(stack.depth)]
     modules[layer - 1] = _LinearLayer(linear)
-    connection = OneLayerLinear(stack.connection, layer - 1)
+    connection = _OneLayerLinear(stack.connection, layer - 1)
     changed = stack.with_parts(connection=connection, feed_forwards=modules)
     return model.with_stacks(**{side: changed}).eval()
 
@@ -418,12 +410,8 @@ def with_layers(model: TranslationModel, side: Side, layers: int) -> Translation
     return model.with_stacks(**{side: stack.with_parts(fusion=fusion)})
 
 
-def layer_scores(scorer: Scorer, side: Side, tell: LogFn) -> list[float]:
-    """BLEU with 1, 2, ... all layers of a stack, the other stack whole.
-
-    Raises:
-        UsageError: The fusion of the stack needs all layers.
-    """
+def _layer_scores(scorer: Scorer, side: Side, tell: LogFn) -> list[float]:
+    """BLEU with 1, 2, ... all layers of a stack, the other stack whole."""
     depth = scorer.model.stack(side).depth
     scores = []
     for layers in range(1, depth + 1):
@@ -432,7 +420,7 @@ def layer_scores(scorer: Scorer, side: Side, tell: LogFn) -> list[float]:
     return scores
 
 
-def group_scores(scorer: Scorer, tell: LogFn) -> list[tuple[str, float, float]]:
+def _group_scores(scorer: Scorer, tell: LogFn) -> list[tuple[str, float, float]]:
     """Groups of the decoder (``4`` or ``3:6``), their weight in the mixture of all, and BLEU with them alone.
 
     Every single group, and every range that ends with the last one; empty where the decoder does not predict
@@ -465,10 +453,10 @@ def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: LogFn) -> 
     sides = present(scorer.model, sides)
     for side in sides:
         try:
-            scores[side] = layer_scores(scorer, side, tell)
+            scores[side] = _layer_scores(scorer, side, tell)
         except UsageError as error:
             notes.append(f"{error.message}.")
-    groups = group_scores(scorer, tell) if "decoder" in sides else []
+    groups = _group_scores(scorer, tell) if "decoder" in sides else []
     if not scores and not groups:
         raise UsageError(f"{scorer.name}: {' '.join(notes)}")
     tables: list[Table] = []

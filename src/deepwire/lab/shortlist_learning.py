@@ -125,7 +125,15 @@ def train_ibm_model1(
         sums = torch.zeros(len(keys), dtype=torch.float64)
         done = 0
         for source, target in pairs.blocks():
-            _add_expected(sums, probabilities, keys, _with_null(source, sizes[0]), target, width)
+            # p(target subword j comes from source subword i) counts for the pair of the two.
+            pair_keys = _keys(_with_null(source, sizes[0]), torch.from_numpy(target), width)
+            indices = torch.searchsorted(keys, pair_keys).clamp_(max=len(keys) - 1)
+            flat = indices.view(-1)
+            known = keys.index_select(0, flat) == pair_keys.view(-1)
+            expected = probabilities.index_select(0, flat).masked_fill_(~known, 0.0)
+            by_sentence = expected.view(pair_keys.shape)
+            by_sentence /= by_sentence.sum(1, keepdim=True).clamp_(min=torch.finfo(torch.float32).tiny)
+            sums.index_add_(0, flat, expected.double())
             done += len(source)
             tell(f"round {number} of {rounds}", done, len(pairs))
         totals = torch.zeros(sizes[0] + 1, dtype=torch.float64).index_add_(0, owners, sums)
@@ -146,20 +154,6 @@ def _keys(source: Tensor, target: Tensor, width: int) -> Tensor:
     """`[n, S, T]`: the key of each source subword with each target subword; padding has keys nobody has."""
     keys = source.unsqueeze(2) * width + target.unsqueeze(1)
     return keys.masked_fill_((source == PAD).unsqueeze(2) | (target == PAD).unsqueeze(1), -1)
-
-
-def _add_expected(
-    sums: Tensor, probabilities: Tensor, keys: Tensor, source: Tensor, target: NDArray[np.int64], width: int
-) -> None:
-    """Add p(target subword j comes from source subword i) of each pair to the sum of its two subwords."""
-    pair_keys = _keys(source, torch.from_numpy(target), width)
-    indices = torch.searchsorted(keys, pair_keys).clamp_(max=len(keys) - 1)
-    flat = indices.view(-1)
-    known = keys.index_select(0, flat) == pair_keys.view(-1)
-    expected = probabilities.index_select(0, flat).masked_fill_(~known, 0.0)
-    by_sentence = expected.view(pair_keys.shape)
-    by_sentence /= by_sentence.sum(1, keepdim=True).clamp_(min=torch.finfo(torch.float32).tiny)
-    sums.index_add_(0, flat, expected.double())
 
 
 def _candidates(pairs: TrainingPairs, sizes: tuple[int, int], most: int, tell: Progress) -> _PairCounts:

@@ -125,7 +125,7 @@ def _read(
     words = {
         side: tokens != model.pad_id for side, tokens in model.reads(batch.source, batch.target_input).items()
     }
-    taps = {side: ConnectionTap(stack.connection) for side, stack in model.stacks().items()}
+    taps = {side: _ConnectionTap(stack.connection) for side, stack in model.stacks().items()}
     tapped = {side: stack.with_parts(connection=taps[side]) for side, stack in model.stacks().items()}
     results = model.with_stacks(**tapped).decode(batch.source, batch.target_input, languages=batch.languages)
     left: dict[Side, Sequence[Tensor]] = {"decoder": results}
@@ -154,7 +154,7 @@ def _parts_of_embedding(model: TranslationModel, batch: DeviceBatch) -> Iterator
             yield Signal(side, "position part"), positions.expand_as(of_tokens)[words]
 
 
-class ConnectionTap(ConnectionWrapper):
+class _ConnectionTap(ConnectionWrapper):
     """A connection that keeps what it sees in a pass, in order.
 
     Attributes:
@@ -167,13 +167,11 @@ class ConnectionTap(ConnectionWrapper):
         self.seen: list[tuple[str, int, Tensor]] = []
 
     def start(self, x: Tensor, context: Context) -> DepthState:
-        """As before; in an encoder with rounds, only the first of its parts begins with the embedding."""
-        if not self.seen:
+        if not self.seen:  # in an encoder with rounds only the first of its parts begins with the embedding
             self.seen.append(("embedding", 0, x))
         return self.inner.start(x, context)
 
     def read(self, state: DepthState, index: int, context: Context) -> Tensor:
-        """As before."""
         if index == 0 or self.calls[index - 1].closes:
             self.seen.append(("enters", self.calls[index].layer, self.inner.stream(state)))
         read = self.inner.read(state, index, context)
@@ -183,7 +181,6 @@ class ConnectionTap(ConnectionWrapper):
     def write(
         self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
-        """As before."""
         self.seen.append(("gives", index, output))
         state = self.inner.write(state, index, read, output, context)
         if self.calls[index].closes:

@@ -97,7 +97,7 @@ def cut(lengths: Sequence[int], bounds: Sequence[int]) -> list[Bucket]:
     return buckets
 
 
-def length_scores(
+def _length_scores(
     scorers: Sequence[Scorer], buckets: Sequence[Bucket], rounds: int, tell: LogFn
 ) -> list[list[LengthScore]]:
     """Each model on each bucket, translated by itself `rounds` times.
@@ -134,7 +134,7 @@ def source_length_finding(
     scorers: Sequence[Scorer], buckets: Sequence[Bucket], rounds: int, tell: LogFn
 ) -> Finding:
     """Translate each bucket (from `cut`) with each model; the fastest of the rounds counts."""
-    by_model = length_scores(scorers, buckets, rounds, tell)
+    by_model = _length_scores(scorers, buckets, rounds, tell)
     first = scorers[0]
     unit = unit_of(first.pairs.source.lines)
     x = f"length of the source [{unit}]"

@@ -41,7 +41,7 @@ _FIRST_WORD = 4
 _SEED = 1
 
 
-def peak_memory(work: Callable[[], object], device: torch.device) -> float | None:
+def _peak_memory(work: Callable[[], object], device: torch.device) -> float | None:
     """Do `work`; the peak of its GPU memory in MiB, less what was in use before. None on a CPU."""
     if device.type != "cuda":
         work()
@@ -153,7 +153,7 @@ def sweep(
                 works.append(_decoding(model, batch.source, workload, formats))
         for work in works:
             work()  # what happens once does not count
-        memory = [peak_memory(work, device) for work in works]
+        memory = [_peak_memory(work, device) for work in works]
         seconds = [float("inf")] * len(works)
         for _ in range(rounds):
             for place, work in enumerate(works):

@@ -146,7 +146,7 @@ class StudyRunner:
         if failure is None:
             try:
                 if run.budget:
-                    record = measured(self._study, run, record, self._tell)
+                    record = _measured(self._study, run, record, self._tell)
                     tests = record.standings[run.budget].tests
                     said = ", ".join(f"{name} BLEU {test.bleu:.2f}" for name, test in tests.items())
                 else:
@@ -175,13 +175,8 @@ def _label(run: StudyRun) -> str:
 _OF_TEXT = ("BLEU", "text digest")
 
 
-def measured(study: Study, run: StudyRun, before: RunRecord, warn: LogFn) -> RunRecord:
-    """The record of a run with its standing at the budget that it has just reached.
-
-    Raises:
-        ModelError: The run is past the budget, or has no sound checkpoints.
-        DataError: Its log or a test set is damaged or missing.
-    """
+def _measured(study: Study, run: StudyRun, before: RunRecord, warn: LogFn) -> RunRecord:
+    """The record of a run with its standing at the budget that it has just reached."""
     directory = RunDirectory(run.folder)
     folder, averaged = run.folder, tuple[int, ...]()
     log = read_records(directory.metrics)
