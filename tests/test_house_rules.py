@@ -112,9 +112,9 @@ MOST_LINES_OF_ROOMS = {
     "cli": 4_272,
     "convert": 6_172,
     "serve": 6_109,
-    "lab": 6_850,
+    "lab": 6_409,
 }
-MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 69_525, 331, 44_500
+MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 69_452, 331, 44_500
 
 
 def lines_of(paths: Iterable[Path]) -> int:
