@@ -304,7 +304,9 @@ class Collator:
         output = padded_rows(*target, before=[], end=True)
         if self.separator is not None:
             _hide_context(output, self.separator)
-        languages = self._languages_of(lines)
+        directions = self._store.directions
+        # `[B, 2]`: source and target language of each pair.
+        languages = None if self._pairs is None or directions is None else self._pairs[directions[lines]]
         before: list[Column] = [BOS] if self._source_bos else []
         start: Column = BOS
         if self._languages is not None and languages is not None:
@@ -326,12 +328,6 @@ class Collator:
             target_languages=None if languages is None else languages[:, 1],
             links=links,
         )
-
-    def _languages_of(self, lines: Indices) -> NDArray[np.int64] | None:
-        """`[B, 2]`: source and target language of each pair."""
-        if self._pairs is None or self._store.directions is None:
-            return None
-        return self._pairs[self._store.directions[lines]]
 
 
 class BlockCollator(Collator):
