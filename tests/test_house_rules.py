@@ -103,10 +103,10 @@ def arguments(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> se
 # Most lines of each room: who adds says what leaves. All of src shall come down to 61,000.
 MOST_LINES_OF_ROOMS = {
     "model": 13_800,
-    "data": 7_200,
+    "data": 7_192,
     "training": 6_190,
     "decoding": 5_640,
-    "evaluation": 2_275,
+    "evaluation": 2_272,
     "checkpoint": 1_600,
     "config": 1_860,
     "cli": 4_272,
@@ -114,7 +114,7 @@ MOST_LINES_OF_ROOMS = {
     "serve": 6_109,
     "lab": 6_409,
 }
-MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 69_433, 330, 44_500
+MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 69_429, 330, 44_500
 
 
 def lines_of(paths: Iterable[Path]) -> int:
