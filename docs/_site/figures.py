@@ -148,13 +148,13 @@ def data_way() -> str:
 def learning_curves() -> str:
     """Validation loss by update, from the table of measurements."""
     wanted = {
-        "the demo": ("depth-wise LSTM 3+3, direct path", "Muon", BLUE, ""),
+        "direct path": ("depth-wise LSTM 3+3, direct path", "Muon", BLUE, ""),
         "no direct path": ("depth-wise LSTM 3+3", "Muon", GREY, "2 3"),
         "post-norm, Muon": ("post-norm 3+3", "Muon", INK, "7 4"),
     }
     updates = (400, 800, 1200, 1600)
     curves = {name: _losses(system, begins) for name, (system, begins, _, _) in wanted.items()}
-    drawing = Drawing(620, 320, "Learning curves of the demo, without its direct path, and of post-norm")
+    drawing = Drawing(620, 320, "Learning curves of the demo over 1,600 updates, without its direct path, and of post-norm")
 
     def place(update: float, loss: float) -> tuple[float, float]:
         return 70 + (update - 300) / 1400 * 400, 270 - (loss - 1.6) / 2.2 * 230
