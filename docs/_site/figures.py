@@ -154,7 +154,9 @@ def learning_curves() -> str:
     }
     updates = (400, 800, 1200, 1600)
     curves = {name: _losses(system, begins) for name, (system, begins, _, _) in wanted.items()}
-    drawing = Drawing(620, 320, "Learning curves of the demo over 1,600 updates, without its direct path, and of post-norm")
+    drawing = Drawing(
+        620, 320, "Learning curves of the demo over 1,600 updates, without its direct path, and of post-norm"
+    )
 
     def place(update: float, loss: float) -> tuple[float, float]:
         return 70 + (update - 300) / 1400 * 400, 270 - (loss - 1.6) / 2.2 * 230
