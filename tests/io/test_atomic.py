@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -151,6 +152,30 @@ def test_leftovers_that_are_links_lead_nowhere(tmp_path: Path) -> None:
         recover(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "x", "x.json"]
     assert (tmp_path / "file").read_text() == (tmp_path / "folder" / "a").read_text() == "precious"
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_another_process_may_look_for_leftovers_before_one_is_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    target, lock = tmp_path / "made", fcntl.flock
+    removed: list[Path] = []
+
+    def late(descriptor: int, operation: int) -> None:
+        if not removed:
+            for path in tmp_path.glob(".made.*"):
+                removed.append(path)
+                path.rmdir() if path.is_dir() else path.unlink()
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    if kind == "file":
+        write_text(target, "text")
+    else:
+        with new_folder(target) as folder:
+            (folder / "a").write_text("text")
+    assert removed
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
 @pytest.mark.parametrize("kind", ["folder", "file"])

@@ -104,3 +104,6 @@ def test_what_is_missing_is_said(corpus: Path, tmp_path: Path) -> None:
     run.gradients.write_text('nonsense\n{"update": 2}\n')
     with pytest.raises(DataError, match=r"gradients\.jsonl:1: is not JSON"):
         analyse_gradients(str(run.path))
+    run.gradients.write_text('{"encoder.1": 2}\n')
+    with pytest.raises(DataError, match="a record has no update"):
+        analyse_gradients(str(run.path))

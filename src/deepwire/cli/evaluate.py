@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -113,7 +113,7 @@ def evaluate(
     words = opt.chosen_shortlist(shortlist, shortlist_from, seen)
     of_models = [*settings, *opt.specified(direction=None if test_set else direction, shortlist=words)]
     if of_models and not models:
-        raise UsageError(f"{of_models[0]} is for models, and there is no --model", "add --model")
+        _refuse(of_models[0])
     into = language or (target_language(models[0], direction) if models else "")
     if test_set is not None:
         opt.require_one({"--test-set": test_set, "--reference": reference, "--source": source})
@@ -142,6 +142,10 @@ def evaluate(
         for warning in report.warnings:
             warn(warning)
         print(json_line(comparison.as_json(report)) if as_json else comparison.as_text(report))
+
+
+def _refuse(option: str) -> NoReturn:
+    raise UsageError(f"{option} is for models, and there is no --model", "leave it out, or add --model")
 
 
 def _check_texts(

@@ -10,7 +10,7 @@ import secrets
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
@@ -107,13 +107,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     Readers see the old file or the new one. A crash at any moment leaves one of these, and perhaps a leftover
     that the next call removes.
     """
-    temporary, mode = unfinished(path), path.stat().st_mode & 0o777 if path.exists() else None
+    mode = path.stat().st_mode & 0o777 if path.exists() else None
+    flags, first_mode = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666 if mode is None else mode
+    with disk_errors(path):
+        temporary, descriptor = _unfinished(path, lambda name: os.open(name, flags, first_mode))
     try:
-        with disk_errors(path):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            descriptor = os.open(temporary, flags, 0o666 if mode is None else mode)
         with os.fdopen(descriptor, "wb") as raw:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
             yield raw
             raw.flush()
             if mode is not None:
@@ -158,10 +157,13 @@ def new_folder(target: Path) -> Iterator[Path]:
     A crash at any moment leaves the old ``target`` or the new one, or a leftover that the next call removes.
     """
     with disk_errors(target), unwound_by_signals(), ExitStack() as stack:
-        temporary = unfinished(target)
-        temporary.mkdir(parents=True)
-        stack.callback(os.close, descriptor := os.open(temporary, os.O_RDONLY))
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+        def make(name: Path) -> int:
+            name.mkdir(parents=True)
+            return os.open(name, os.O_RDONLY)
+
+        temporary, descriptor = _unfinished(target, make)
+        stack.callback(os.close, descriptor)
         try:
             yield temporary
             for path in sorted(temporary.rglob("*")):
@@ -173,17 +175,23 @@ def new_folder(target: Path) -> Iterator[Path]:
             raise
 
 
-def unfinished(target: Path) -> Path:
-    """A name beside ``target`` for what becomes it, of its own: several processes may make the same.
+def _unfinished(target: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
+    """Make what becomes ``target`` beside it, under a name of its own, as several may; its name, opened.
 
-    Who makes it holds a lock on it (flock). So what killed processes left under such names is removed here.
+    It is locked (flock), so what killed processes left under such names is removed here.
     """
     for path in target.parent.glob(f".{glob.escape(target.name)}.{'[0-9a-f]' * 8}{_TEMPORARY}"):
         with suppress(OSError), ExitStack() as stack:
             stack.callback(os.close, descriptor := os.open(path, os.O_RDONLY | os.O_NONBLOCK))
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _clear(path)
-    return target.with_name(f".{target.name}.{secrets.token_hex(4)}{_TEMPORARY}")
+    while True:
+        path = target.with_name(f".{target.name}.{secrets.token_hex(4)}{_TEMPORARY}")
+        descriptor = make(path)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        if path.exists():
+            return path, descriptor
+        os.close(descriptor)  # before it was locked, another process took it for a leftover
 
 
 def _put(temporary: Path, target: Path) -> None:

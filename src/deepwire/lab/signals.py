@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from deepwire.decoding.model_loading import pick_device
-from deepwire.errors import UsageError
+from deepwire.errors import DataError, UsageError
 from deepwire.lab.finding import Figure, Finding, LineChart, ModelSource, Series, Table, provenance
 from deepwire.lab.subject import (
     model_source,
@@ -38,7 +39,7 @@ from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.recipes import is_run_file
 from deepwire.training.device import DeviceBatch
 from deepwire.training.extras import layers_of
-from deepwire.training.log import number_of, read_records
+from deepwire.training.log import read_records
 
 
 class Signal(NamedTuple):
@@ -346,7 +347,7 @@ def analyse_gradients(run: str) -> Finding:
         raise UsageError(
             f"{run}: recorded no gradients", "train with training.record.gradients=100, also from here on"
         )
-    updates = [number_of(record, "update") for record in records]
+    updates = [_update(record, place.gradients) for record in records]
     figures: list[Figure] = []
     medians: list[Series] = []
     for side in ("encoder", "decoder"):
@@ -391,3 +392,10 @@ def analyse_gradients(run: str) -> Finding:
         ),
         provenance=provenance(model_source(run, each.path) for each in place.checkpoints()[-1:]),
     )
+
+
+def _update(record: Mapping[str, object], path: Path) -> float:
+    update = record.get("update")
+    if not isinstance(update, int):
+        raise DataError(f"{path}: a record has no update")
+    return float(update)

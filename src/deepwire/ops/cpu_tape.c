@@ -154,11 +154,10 @@ static void elementwise(const i64 *c) {
         }                                                                                                  \
         for (int r = 0; r < R; r++) { out[2 * r] = s0[r]; out[2 * r + 1] = s1[r]; }                        \
     }
-#define EACH_R(MAKE, ...)                                                                                  \
-    MAKE(1, __VA_ARGS__) MAKE(2, __VA_ARGS__) MAKE(3, __VA_ARGS__) MAKE(4, __VA_ARGS__)                    \
-    MAKE(5, __VA_ARGS__) MAKE(6, __VA_ARGS__) MAKE(7, __VA_ARGS__) MAKE(8, __VA_ARGS__)
+#define EACH_R(MAKE) MAKE(1) MAKE(2) MAKE(3) MAKE(4) MAKE(5) MAKE(6) MAKE(7) MAKE(8)
+#define BY_R(NAME) {0, NAME##1, NAME##2, NAME##3, NAME##4, NAME##5, NAME##6, NAME##7, NAME##8}
 #define FLOATS(p) (*(const vec *)(p))
-#define OF_FLOATS(R, ...) BLOCK(floats, R, float, FLOATS)
+#define OF_FLOATS(R) BLOCK(floats, R, float, FLOATS)
 EACH_R(OF_FLOATS)
 #if defined __AVX512F__
 #define HALVES(p) ((vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p))))
@@ -166,17 +165,17 @@ EACH_R(OF_FLOATS)
 #define HALVES(p) ((vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p))))
 #endif
 #ifdef HALVES
-#define OF_HALVES(R, ...) BLOCK(halves, R, int16_t, HALVES)
+#define OF_HALVES(R) BLOCK(halves, R, int16_t, HALVES)
 EACH_R(OF_HALVES)
-#define OR_HALVES(R) halves##R
-const i64 has_halves = 1;
-#else
-#define OR_HALVES(R) floats##R
-const i64 has_halves = 0;
 #endif
-static void (*const BLOCKS[2][9])(const float *, i64, const void *, i64, vec *) = {
-    {0, floats1, floats2, floats3, floats4, floats5, floats6, floats7, floats8},
-    {0, OR_HALVES(1), OR_HALVES(2), OR_HALVES(3), OR_HALVES(4), OR_HALVES(5), OR_HALVES(6), OR_HALVES(7), OR_HALVES(8)}};
+static void (*const BLOCKS[][9])(const float *, i64, const void *, i64, vec *) = {
+    BY_R(floats),
+#ifdef HALVES
+    BY_R(halves),
+#endif
+};
+/* Whether weights of float16 can be read. */
+const i64 has_halves = sizeof BLOCKS / sizeof *BLOCKS - 1;
 
 /* x panels bias y; rows inputs outputs, strides of rows of x and y; whether the panels are of float16:
  * y = x W^T + b, bias 0: none */
@@ -213,7 +212,7 @@ static inline __m256i add_products(__m256i sum, __m256i x, __m256i w) {
 #endif
 }
 
-#define OF_BYTES(R, ...)                                                                                   \
+#define OF_BYTES(R)                                                                                        \
     static void bytes##R(const int32_t *x, i64 fours, const __m256i *w, __m256i *out) {                    \
         __m256i s0[R], s1[R];                                                                              \
         for (int r = 0; r < R; r++) s0[r] = s1[r] = _mm256_setzero_si256();                                \
@@ -227,8 +226,7 @@ static inline __m256i add_products(__m256i sum, __m256i x, __m256i w) {
         for (int r = 0; r < R; r++) out[2 * r] = s0[r], out[2 * r + 1] = s1[r];                            \
     }
 EACH_R(OF_BYTES)
-static void (*const BYTES[])(const int32_t *, i64, const __m256i *, __m256i *) = {
-    0, bytes1, bytes2, bytes3, bytes4, bytes5, bytes6, bytes7, bytes8};
+static void (*const BYTES[])(const int32_t *, i64, const __m256i *, __m256i *) = BY_R(bytes);
 
 static void linear_of_bytes(const i64 *c) {
     i64 rows = c[6], inputs = c[7], outputs = c[8], fours = (inputs + 3) / 4;

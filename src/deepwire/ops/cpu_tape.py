@@ -157,28 +157,18 @@ class CpuTape:
         self.compiled.panels(weight.data_ptr(), *weight.shape, made.data_ptr())
         return made
 
-    def halves(self, packed: Any) -> Sequence[Any] | None:
-        """Panels and bias of a weight that torch has packed in float16; None where C cannot read them."""
-        if not ctypes.c_int64.in_dll(self.compiled, "has_halves").value:
+    def packed(self, weight: Any, flag: str, lay_out: Callable[[Any], Sequence[Any]]) -> Sequence[Any] | None:
+        """A weight that torch has packed, as the C file reads it; None where its flag says no."""
+        if not ctypes.c_int64.in_dll(self.compiled, flag).value:
             return None
-        if hash(packed) not in self._packed:
-            weight, bias = torch.ops.quantized.linear_unpack_fp16(packed)
-            self._packed[hash(packed)] = packed, (self._laid_out(weight.contiguous()).half(), bias)
-        return self._packed[hash(packed)][1]
+        if hash(weight) not in self._packed:
+            self._packed[hash(weight)] = weight, lay_out(weight)
+        return self._packed[hash(weight)][1]
 
-    def bytes_of(self, packed: Any, level: float, zero: int) -> Sequence[Any] | None:
-        """Panels, factors and zeros of a weight that torch has packed in bytes; None where C cannot."""
-        if not ctypes.c_int64.in_dll(self.compiled, "has_bytes").value:
-            return None
-        if hash(packed) not in self._packed:
-            weight, _ = torch.ops.quantized.linear_unpack(packed)
-            factors = (weight.q_per_channel_scales() * level).float()
-            outputs, inputs = weight.shape
-            plain = nn.functional.pad(weight.int_repr(), (0, -inputs % 4, 0, -outputs % _EIGHTS))
-            panels = plain.view(-1, 8, plain.size(1) // 4, 4).transpose(1, 2).contiguous()
-            zeros = plain.sum(1, dtype=torch.int32) * zero
-            self._packed[hash(packed)] = packed, (panels, factors, zeros)
-        return self._packed[hash(packed)][1]
+    def halves(self, weight: Any) -> Sequence[Any]:
+        """Panels and bias of a weight packed in float16."""
+        plain, bias = torch.ops.quantized.linear_unpack_fp16(weight)
+        return self._laid_out(plain.contiguous()).half(), bias
 
 
 class ValueReadError(RuntimeError):
@@ -399,7 +389,7 @@ def _linear(
 
 
 def _linear_of_halves(to: _Recorder, out: Tensor, x: Tensor, packed: Any) -> Tensor | None:
-    if not _rowwise(x, out) or (parts := to.tape.halves(packed)) is None:
+    if not _rowwise(x, out) or (parts := to.tape.packed(packed, "has_halves", to.tape.halves)) is None:
         return None
     panels, bias = parts
     return _linear(to, out, x, panels, bias, halves=True)
@@ -408,7 +398,8 @@ def _linear_of_halves(to: _Recorder, out: Tensor, x: Tensor, packed: Any) -> Ten
 def _linear_of_bytes(
     to: _Recorder, out: Tensor, x: Tensor, level: float, zero: int, packed: Any
 ) -> Tensor | None:
-    if not _rowwise(x, out) or (parts := to.tape.bytes_of(packed, level, zero)) is None:
+    lay_out = partial(_bytes_of, level=level, zero=zero)
+    if not _rowwise(x, out) or (parts := to.tape.packed(packed, "has_bytes", lay_out)) is None:
         return None
     rows, inputs = x.numel() // x.size(-1), x.size(-1)
     room = torch.zeros(rows, inputs + -inputs % 4, dtype=torch.uint8)
@@ -442,6 +433,16 @@ def _attention(
     sizes = (*q.shape[:3], k.size(2), q.size(3), q.size(1) // k.size(1))
     to.emit(_ATTENTION, q, k, v, mask, out, room, *sizes, *strides, _bits(scale or q.size(3) ** -0.5))
     return out
+
+
+def _bytes_of(packed: Any, level: float, zero: int) -> Sequence[Tensor]:
+    """Panels, factors and zeros of a weight packed in bytes; levels and zero are those of its inputs."""
+    weight, _ = torch.ops.quantized.linear_unpack(packed)
+    outputs, inputs = weight.shape
+    plain = nn.functional.pad(weight.int_repr(), (0, -inputs % 4, 0, -outputs % _EIGHTS))
+    panels = plain.view(-1, 8, plain.size(1) // 4, 4).transpose(1, 2).contiguous()
+    factors = (weight.q_per_channel_scales() * level).float()
+    return panels, factors, plain.sum(1, dtype=torch.int32) * zero
 
 
 def _softmax(logarithm: bool, to: _Recorder, out: Tensor, x: Tensor, dim: int, *_: Any) -> Tensor | None:
