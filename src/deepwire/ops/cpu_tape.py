@@ -391,8 +391,7 @@ def _linear(
 def _linear_of_halves(to: _Recorder, out: Tensor, x: Tensor, packed: Any) -> Tensor | None:
     if not _rowwise(x, out) or (parts := to.tape.packed(packed, "has_halves", to.tape.halves)) is None:
         return None
-    panels, bias = parts
-    return _linear(to, out, x, panels, bias, halves=True)
+    return _linear(to, out, x, parts[0], parts[1], halves=True)
 
 
 def _linear_of_bytes(
