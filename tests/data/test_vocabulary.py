@@ -102,7 +102,7 @@ def test_words_cut_once_are_cut_as_in_their_text(texts: list[str]) -> None:
 
 
 def test_words_are_cut_the_same_when_many_were_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sentencepiece, "_MAX_WORDS", 300)
+    monkeypatch.setattr(sentencepiece, "_MAX_PIECES", 300)
     vocabulary, text = learn({"type": "bpe", "size": 600}).source, lines("de", 2000)
     for start in range(0, 2000, 20):
         part = ["", *text[start : start + 20], *text[:5], "wort" * 300]

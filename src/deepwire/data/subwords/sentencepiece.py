@@ -21,8 +21,9 @@ from unicodedata import normalize
 
 import numpy as np
 import sentencepiece
+from numpy.typing import NDArray
 
-from deepwire.data.subwords.base import BOS, EOS, PAD, SPECIAL_PIECES, UNK, Segmentation, Vocabulary
+from deepwire.data.subwords.base import BOS, EOS, PAD, SPECIAL_PIECES, UNK, Segmentation, Vocabulary, id_dtype
 from deepwire.data.subwords.sampling import LONGEST_KEPT, NEVER, DropoutMerges, Lattice
 from deepwire.data.subwords.words import UNKNOWN, Dictionary
 from deepwire.data.text.pairs import Pair, Reservoir, Texts, hashes, without_surrogates
@@ -44,7 +45,7 @@ _WORD = re.compile(f"{SPACE}[^{SPACE}]*|[^{SPACE}]+")
 _UNKNOWN_PENALTY = 10.0
 """SentencePiece's own: an unknown character is that much less likely than the rarest piece."""
 _MAX_CACHED = 1 << 16
-_MAX_WORDS = 1 << 19
+_MAX_PIECES = 1 << 22
 _KEY = secrets.randbits(64)  # nobody can make a word that is taken for another
 
 
@@ -161,35 +162,32 @@ class BpeVocabulary(SentencePieceVocabulary):
         """`encode` of each text, as arrays; each word is cut once, as merges never reach over a space."""
         if not self._cuts_at_spaces:
             return super().segment(texts)
-        spaces = np.flatnonzero(np.frombuffer(texts.data, np.uint8) == ord(" "))
-        ends, known = np.cumsum(texts.sizes, dtype=np.int64), self._known
+        data, ends = texts.data, np.cumsum(texts.sizes, dtype=np.int64)
+        spaces = np.flatnonzero(np.frombuffer(data, np.uint8) == ord(" "))
         # Every space and every end of a text ends a word, perhaps an empty one.
-        starts = np.sort(np.concatenate([ends - texts.sizes, spaces + 1]), kind="stable")
-        stops = np.sort(np.concatenate([ends, spaces]), kind="stable")
-        if len(known) > _MAX_WORDS:
-            known.clear()
-        parts = hashes(texts.data, starts, stops - starts, _KEY)
+        edges = [np.concatenate([ends - texts.sizes, spaces + 1]), np.concatenate([ends, spaces])]
+        starts, stops = spans = np.sort(edges, kind="stable")
+        parts = hashes(data, starts, stops - starts, _KEY)
         keys, firsts, which = np.unique(parts, return_index=True, return_inverse=True)
-        spans = zip(keys.tolist(), starts[firsts].tolist(), stops[firsts].tolist(), strict=True)
-        new = {key: texts.data[start:stop].decode() for key, start, stop in spans if key not in known}
-        cut = super().segment(Texts.of_strings(list(new.values())))
-        sizes = (cut.lengths * cut.pieces.itemsize).astype(np.int32)
-        known.update(zip(new, Texts(cut.pieces.tobytes(), sizes).lines(), strict=True))
-        rows = Texts.of([known[key] for key in keys.tolist()])
-        for key, word in new.items():
-            if len(word) > LONGEST_KEPT:
-                del known[key]
-        counts = rows.sizes.astype(np.int64) // cut.pieces.itemsize
-        chosen, before = counts[which], (np.cumsum(counts) - counts)[which]
-        places = np.arange(chosen.sum()) + np.repeat(before - np.cumsum(chosen) + chosen, chosen)
+        if len(self._known[2]) > _MAX_PIECES:
+            del self._known
+        known, places, pieces = self._known
+        rows = np.searchsorted(known, keys)
+        new = known.take(rows, mode="clip") != keys
+        words = [data[start:stop].decode() for start, stop in spans.T[firsts[new]].tolist()]
+        added, counts = Segmentation.of(self.encode_lines(words), self.size)
+        places = np.insert(places, rows[new], [len(pieces) + np.cumsum(counts) - counts, counts], axis=1)
+        pieces = np.concatenate([pieces, added])
+        self._known = np.insert(known, rows[new], keys[new]), places, pieces
+        begins, chosen = places[:, (rows + np.cumsum(new) - new)[which]]
+        letters = np.arange(chosen.sum()) + np.repeat(begins - np.cumsum(chosen) + chosen, chosen)
         first_words = np.searchsorted(spaces, ends - texts.sizes) + np.arange(len(ends))
-        pieces = np.frombuffer(rows.data, cut.pieces.dtype)[places]
-        return Segmentation(pieces, np.add.reduceat(chosen, first_words))
+        return Segmentation(pieces[letters], np.add.reduceat(chosen, first_words))
 
     @cached_property
-    def _known(self) -> dict[int, bytes]:
-        """The ids of words that came before, by their hashes."""
-        return {}
+    def _known(self) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.integer]]:
+        """Hash 0 and those of words that came before; where and how many are their ids; all ids."""
+        return np.zeros(1, np.uint64), np.zeros((2, 1), np.int64), np.zeros(0, id_dtype(self.size))
 
     @cached_property
     def _cuts_at_spaces(self) -> bool:
