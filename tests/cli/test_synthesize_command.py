@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 from pathlib import Path
 
@@ -123,6 +124,19 @@ def test_killed_and_called_again_it_makes_the_same_text(
     capsys.readouterr()
     assert main(broken) == 0
     assert "nothing to do: broken.en.gz is there, 120 lines" in capsys.readouterr().err
+
+
+def test_killed_while_it_deletes_its_parts_it_leaves_them_to_the_next_call(model: str, folder: Path) -> None:
+    command = ["distill", model, "-i", "text", "-o", "made", "window=4"]
+
+    def work() -> int:
+        shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+        return main(command)
+
+    assert os.waitpid(fork(work), 0)[1] == signal.SIGKILL
+    assert main(command) == 0
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["made.de", "made.en", "made.json", "text"]
 
 
 def test_parts_of_another_job_are_not_used(

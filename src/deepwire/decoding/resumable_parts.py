@@ -208,6 +208,7 @@ def finished_lines(corpus: SyntheticCorpus, job: Mapping[str, object]) -> int | 
         and record.get("job") == json.loads(json.dumps(job))
         and isinstance(counts, dict)
     ):
+        remove_folder(PartsFolder.of(corpus.made).path)  # a killed call may have left some of it
         return int(counts["lines"])
     raise UsageError(
         f"{existing[0]}: exists already, and is not what this command would finish",

@@ -205,10 +205,11 @@ def _put(temporary: Path, target: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete ``folder``; a crash midway cannot leave a part of it under its name."""
+    """Delete ``folder``, or what a crash midway left of it, which is nothing under its name."""
     rubbish = folder.with_name(f".{folder.name}{_RUBBISH}")
     _clear(rubbish)
-    folder.replace(rubbish)
+    if folder.exists():
+        folder.replace(rubbish)
     shutil.rmtree(rubbish, ignore_errors=True)
 
 
@@ -227,7 +228,7 @@ def _clear(path: Path) -> None:
     """Remove what has this name; of a link the link alone."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
-    else:
+    elif os.path.lexists(path):  # else nothing is written: the disk may be for reading alone
         path.unlink(missing_ok=True)
 
 
