@@ -54,8 +54,7 @@ class CrossAttention(nn.Module):
         """
         rows, length, dim = x.shape
         seen = memory.read(self._queries(x, memory.key.size(0)), self.dropout if self.training else 0.0)
-        joined: Tensor = self.output(seen.transpose(1, 2).reshape(rows, length, dim))
-        return joined
+        return self.output(seen.transpose(1, 2).reshape(rows, length, dim))
 
     def source_weights(self, x: Tensor, memory: Memory) -> Tensor:
         """The weight that each head gives to each source position, `[N, H, T, S]`, for x `[N, T, d]`."""

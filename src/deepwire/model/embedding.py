@@ -274,8 +274,7 @@ class Embedding(nn.Module):
             x = x + vectors
         if self.side is not None:
             x = x + self.side.table
-        embedded: Tensor = self.dropout(x if self.norm is None else self.norm(x, Context(languages)))
-        return embedded
+        return self.dropout(x if self.norm is None else self.norm(x, Context(languages)))
 
     def of_tokens(self, tokens: Tensor, languages: Tensor | None = None, cut: Tensor | None = None) -> Tensor:
         """The part of the tokens `[B, T]` alone, scaled and without positions, `[B, T, d]`."""

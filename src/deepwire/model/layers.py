@@ -128,8 +128,7 @@ class FeedForward(nn.Module):
         inner = self.dropout(self.activation(self.input(x)))
         if self.inner_norm is not None:
             inner = self.inner_norm(inner, context)
-        hidden: Tensor = self.output(inner)
-        return hidden
+        return self.output(inner)
 
 
 class Gated:
@@ -295,8 +294,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     weight = weight.to(x.dtype)
     learns = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
     if learns and x.device.type in _DEVICES and x.dtype in _EXACT and not torch.compiler.is_compiling():
-        normal: Tensor = _RMSNorm.apply(x, weight, eps)  # type: ignore[no-untyped-call]
-        return normal
+        return _RMSNorm.apply(x, weight, eps)  # type: ignore[no-untyped-call]
     return functional.rms_norm(x, weight.shape, weight, eps)
 
 
@@ -312,8 +310,7 @@ class _RMSNorm(torch.autograd.Function):
         size = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         rate = size.square_().div_(x.size(-1)).add_(eps).rsqrt_()
         ctx.save_for_backward(x, weight, rate)
-        normal: Tensor = (x * rate).mul_(weight)
-        return normal
+        return (x * rate).mul_(weight)
 
     @staticmethod
     @once_differentiable

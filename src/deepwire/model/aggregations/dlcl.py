@@ -160,8 +160,7 @@ class DLCL(Aggregation):
         combined = weighted_sum(weights.unbind(0), history[first:])
         if self.norm == "after":
             combined = self.norms[row](combined, context)
-        read: Tensor = self.dropout(combined)
-        return read
+        return self.dropout(combined)
 
 
 class DenseConfig(AggregationSection):

@@ -134,8 +134,7 @@ class AttnRes(PreNorm):
     def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The normalised mixture that a sub-layer attends to."""
         mixed = state[0] if index in self.begins else self._attend(state, index - 1)
-        read: Tensor = self.norms[index](mixed, context)
-        return read
+        return self.norms[index](mixed, context)
 
     def write(
         self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context

@@ -78,8 +78,7 @@ class Gate(nn.Module):
 
     def value(self, output: Tensor, partner: Tensor) -> Tensor:
         """The gate g, `[B, T, d]`."""
-        gate: Tensor = (self.own(output) + self.context(partner)).sigmoid()
-        return gate
+        return (self.own(output) + self.context(partner)).sigmoid()
 
     def probe(self, family: str, place: Place, meaning: str) -> GateProbe:
         """Where g can be seen, for analyses."""
@@ -108,8 +107,7 @@ class DepthGRU(nn.Module):
         reset = (of_input[0] + of_hidden[0]).sigmoid()
         keep = (of_input[1] + of_hidden[1]).sigmoid()
         new = torch.tanh(of_input[2] + reset * of_hidden[2])
-        following: Tensor = new + keep * (hidden - new)
-        return following
+        return new + keep * (hidden - new)
 
 
 class EncoderCollaboration(PreNorm):
@@ -169,8 +167,7 @@ class EncoderCollaboration(PreNorm):
     def _gated(self, layer: int, read: Tensor, output: Tensor, summary: Tensor, context: Context) -> Tensor:
         attention = cast("CrossAttention", self.contexts[layer])  # a ModuleList forgets the type
         memory = attention.project(self.context_norms[layer](summary, context), context)
-        gated: Tensor = self.gates[layer](output, attention(read, memory))
-        return gated
+        return self.gates[layer](output, attention(read, memory))
 
 
 class GatedCrossAttention(CrossAttention):
@@ -201,8 +198,7 @@ class GatedCrossAttention(CrossAttention):
         key, value = memory.key.chunk(2, 1), memory.value.chunk(2, 1)
         block = super().forward(x, Memory(key[0], value[0], memory.bias))
         summary = self.summary(x, Memory(key[1], value[1], memory.bias))
-        mixed: Tensor = self.gate(block, summary)
-        return mixed
+        return self.gate(block, summary)
 
     def source_weights(self, x: Tensor, memory: Memory) -> Tensor:
         """Weights of both attentions, that to the block first: `[N, 2 H, T, S]` for x `[N, T, d]`."""

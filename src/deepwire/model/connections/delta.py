@@ -59,8 +59,7 @@ class Delta(Connection):
 
     def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The normalised stream."""
-        read: Tensor = self.norms[index](state[0], context)
-        return read
+        return self.norms[index](state[0], context)
 
     def write(
         self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context

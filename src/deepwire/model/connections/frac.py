@@ -69,8 +69,7 @@ class Frac(PreNorm):
         """The mixed parts side by side, normalised."""
         columns = self._of(index).reading(state)
         mixed = torch.cat([mix_positions(column, state) for column in columns], -1)
-        read: Tensor = self.norms[index](mixed, context)
-        return read
+        return self.norms[index](mixed, context)
 
     def write(
         self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context

@@ -93,8 +93,7 @@ class Lanes(PreNorm):
     def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The weighted sum of the lanes, normalised."""
         mixed = mix_positions(self._of(index).reading(state), state)
-        read: Tensor = self.norms[index](mixed, context)
-        return read
+        return self.norms[index](mixed, context)
 
     def write(
         self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context

@@ -104,8 +104,7 @@ class RNMTEncoder(Connection):
 
     def result(self, state: DepthState, context: Context) -> Tensor:
         """Both directions, projected where asked for."""
-        projected: Tensor = state[0] if self.projection is None else self.projection(state[0])
-        return projected
+        return state[0] if self.projection is None else self.projection(state[0])
 
 
 class ProjectedCrossAttention(CrossAttention):

@@ -88,8 +88,7 @@ class Keel(ScaledPostNorm):
 
     def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The normalised stream."""
-        read: Tensor = self.input_norms[index](state[0], context)
-        return read
+        return self.input_norms[index](state[0], context)
 
 
 class BranchNorm(PostNorm):
@@ -198,8 +197,7 @@ class ResiDual(PostNorm):
 
     def result(self, state: DepthState, context: Context) -> Tensor:
         """The first stream and the normalised second one together."""
-        result: Tensor = torch.add(self.dual_norm(state[1], context), state[0], alpha=self.output_scale)
-        return result
+        return torch.add(self.dual_norm(state[1], context), state[0], alpha=self.output_scale)
 
 
 def deepnorm_residual_scale(side: Side, layers: int, other_layers: int) -> float:

@@ -105,8 +105,7 @@ class FeedForwardFusion(LayerFusion):
 
     def fuse(self, layers: Sequence[Tensor]) -> Tensor:
         """Two linear maps over all layers side by side."""
-        fused: Tensor = self.output(self.dropout(functional.relu(self.input(torch.cat(tuple(layers), -1)))))
-        return fused
+        return self.output(self.dropout(functional.relu(self.input(torch.cat(tuple(layers), -1)))))
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """Frobenius norm of the part of W_1 that reads each layer."""
@@ -138,8 +137,7 @@ class AttentionFusion(LayerFusion):
         hidden = torch.tanh(self.input(stacked) + self.input(self.layer_embedding))
         weights = self.score(self.dropout(hidden)).softmax(-2)  # [B, T, L + 1, hops]
         seen = weights.transpose(-1, -2).to(stacked.dtype) @ stacked
-        fused: Tensor = self.output(seen.flatten(-2))
-        return fused
+        return self.output(seen.flatten(-2))
 
     def gate_probes(self) -> tuple[GateProbe, ...]:
         """The attention weights A of the layers, of every position and hop."""

@@ -66,8 +66,7 @@ class NormalisedFeedForward(FeedForward):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """Map `[B, T, d]` to `[B, T, d]`, with the norm of each row's target language."""
         inner = self.dropout(self.activation(self.norm(self.input(x), context)))
-        hidden: Tensor = self.output_dropout(self.output(inner))
-        return hidden
+        return self.output_dropout(self.output(inner))
 
 
 class AverageAttention(Mixer):

@@ -79,8 +79,7 @@ class GatedDeltaNet(Mixer):
         projected = self._projected(x)
         if self.convolution is not None:
             projected = self.convolution(projected)
-        mixed: Tensor = self.output(gated_delta_product(*self._parts(projected, x)), x)
-        return mixed
+        return self.output(gated_delta_product(*self._parts(projected, x)), x)
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """Nothing stored, and zeros before the first position."""

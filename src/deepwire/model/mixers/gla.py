@@ -66,8 +66,7 @@ class GLA(Mixer):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """Mix `[B, T, d_in]`; padding on the right is seen by nobody before it."""
-        mixed: Tensor = self.output(gated_product(*self._parts(x)), x)
-        return mixed
+        return self.output(gated_product(*self._parts(x)), x)
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """An empty matrix in each head."""

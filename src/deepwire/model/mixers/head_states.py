@@ -96,8 +96,7 @@ class GatedOutput(nn.Module):
         """Combine the outputs of the heads, `[B, H, T, h]`, with their input, `[B, T, d_in]`."""
         gate = self.activation(self.gate(x))
         normal = self.norm(heads.transpose(1, 2)).flatten(2)
-        joined: Tensor = self.output(normal.to(gate.dtype) * gate)
-        return joined
+        return self.output(normal.to(gate.dtype) * gate)
 
 
 class ShortConvolution(nn.Module):

@@ -222,8 +222,7 @@ class LunaCrossAttention(CrossAttention):
 
     def packed(self, encoded: Tensor, side: SideState, context: Context) -> Tensor:
         """Y `[N, l, d]` of encoder output `[N, S, w]`, by P and its bias."""
-        packed: Tensor = self.packing(side[0], encoded, context.padding)
-        return packed
+        return self.packing(side[0], encoded, context.padding)
 
     def packed_weights(self, encoded: Tensor, side: SideState, context: Context) -> Tensor:
         """The weight of each source position in each row of Y, `[N, 1, l, S]`.
@@ -310,8 +309,7 @@ class LunaCausalAttention(Mixer):
         return dropout((scores + bias).softmax(-1), self.dropout, training=self.training)
 
     def _join(self, mixed: Tensor) -> Tensor:
-        joined: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
-        return joined
+        return self.output(mixed.transpose(1, 2).flatten(2))
 
 
 # Positions whose products are made at once; states of all positions would take much more memory.

@@ -141,5 +141,4 @@ class Mamba2(Mixer):
 
     def _out(self, heads: Tensor, x: Tensor) -> Tensor:
         gate = silu(self.gate(x))
-        joined: Tensor = self.output(self.norm(heads.transpose(1, 2).flatten(2).to(gate.dtype) * gate))
-        return joined
+        return self.output(self.norm(heads.transpose(1, 2).flatten(2).to(gate.dtype) * gate))

@@ -86,15 +86,13 @@ class MergedAttention(SourceMixer):
 
     def _values(self, x: Tensor) -> Tensor:
         """The values that are averaged, `[B, T, d]`."""
-        values: Tensor = (self.value if self.average_value is None else self.average_value)(x)
-        return values
+        return (self.value if self.average_value is None else self.average_value)(x)
 
     def _join(self, x: Tensor, average: Tensor, context: Context) -> Tensor:
         """Attend from x, add the average, and project; both `[N * W, T, d]`."""
         memory = context.memory[self.layer]
         seen = memory.read(self._queries(x, memory.key.size(0)), self.dropout if self.training else 0.0)
-        joined: Tensor = self.output(seen.transpose(1, 2).reshape(x.shape) + average)
-        return joined
+        return self.output(seen.transpose(1, 2).reshape(x.shape) + average)
 
     def source_weights(self, x: Tensor, memory: Memory) -> Tensor:
         """See the base class."""

@@ -134,8 +134,7 @@ class MHPLSTM(Mixer):
             by_head = split.permute(2, 1, 0, 3).contiguous()
             past = sum_of_past(by_head.transpose(0, 1)).transpose(0, 1)
             mixed, _ = self._over(by_head, past, cell.unsqueeze(1), context)
-        joined: Tensor = self.output(_turn_second_half(mixed, order))
-        return joined
+        return self.output(_turn_second_half(mixed, order))
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """Nothing summed yet, and the first cell."""

@@ -60,8 +60,7 @@ class MLSTM(Mixer):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """Mix `[B, T, d_in]`; padding on the right is seen by nobody before it."""
-        mixed: Tensor = self.output(matrix_lstm(*self._parts(x)), x)
-        return mixed
+        return self.output(matrix_lstm(*self._parts(x)), x)
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """Nothing stored, and m = 0."""

@@ -108,8 +108,7 @@ class RelativeKeys(RelativePositions):
             distance: Position of each key minus that of the query, broadcastable to `[B, H, T, S]`.
         """
         by_distance = (query * query.size(-1) ** -0.5) @ self.table.t().to(query.dtype)
-        bias: Tensor = by_distance.gather(-1, self.rows(distance).expand(*query.shape[:-1], -1))
-        return bias
+        return by_distance.gather(-1, self.rows(distance).expand(*query.shape[:-1], -1))
 
 
 class RelativeValues(RelativePositions):
@@ -271,8 +270,7 @@ class SelfAttention(Mixer):
         """Project the concatenated heads `[B, T, d]`."""
         if self.inner_norm is not None:
             heads = self.inner_norm(heads, context)
-        joined: Tensor = self.output(heads)
-        return joined
+        return self.output(heads)
 
 
 class SplitSelfAttention(SideMixer, SelfAttention):
@@ -344,8 +342,7 @@ class Rotary(nn.Module):
             # A graph that shall serve every length has no table of some length.
             return self.angles.at(torch.arange(x.size(-2), device=x.device), x)
         first, length = (0, x.size(-2)) if position is None else (position, 1)
-        rows: Tensor = self.angles(first, length, x)
-        return rows
+        return self.angles(first, length, x)
 
 
 class _Angles(Sinusoids):
