@@ -60,10 +60,10 @@ def save_untrained(
     """
     names = metadata.get("languages", ())
     assert isinstance(names, list | tuple)
-    sizes = [side.size + len(names) for side in (vocabularies.source, vocabularies.target)]
+    sizes = vocabularies.source.size + len(names), vocabularies.target.size + len(names)
     torch.manual_seed(seed)
     own = len(names) if "languages" in settings else 0
-    model = build_model(ModelConfig.model_validate(settings), *sizes, languages=own)
+    model = build_model(ModelConfig.model_validate(settings), *sizes, own)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(noise * torch.randn_like(parameter))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from deepwire.api.prepare import RunSettings, load_settings
-from deepwire.api.specification import model_metadata, untrained_model
+from deepwire.api.specification import model_metadata
 from deepwire.checkpoint.store import save_model
 from deepwire.config.counts import MAX_SIZE, require_int
 from deepwire.config.settings_reader import from_mapping
@@ -194,7 +194,7 @@ def training_parts(run: RunSettings, /, **settings: object) -> TrainingParts:
     prepared = preparation.prepare(config.data, seed=config.seed)
     with own_random_numbers(device):
         seed_random_numbers(config.seed, device)
-        model = untrained_model(config.model, prepared).to(device).train()
+        model = build_model(config.model, *prepared.model_sizes).to(device).train()
     training, strategy = config.training, ParallelStrategy(model, ProcessGroup())
     scales = with_rate_factors(update_scales(model), model, training.rate_factors)
     parts = TrainingParts(

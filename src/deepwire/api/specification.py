@@ -22,7 +22,6 @@ from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.evaluation.texts import named_target
 from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.runfile import LoadedRunFile, RunFile
 from deepwire.training.device import choose_device
@@ -145,7 +144,7 @@ def training_spec(loaded: LoadedRunFile, prepared: Prepared, changes: Sequence[s
         config=config.training,
         seed=config.seed,
         resolved=dict(loaded.resolved),
-        build=lambda: untrained_model(config.model, prepared),
+        build=lambda: build_model(config.model, *prepared.model_sizes),
         begin=_warm_start(config, prepared),
         prepared=prepared,
         source_bos=config.data.source_bos,
@@ -178,12 +177,6 @@ def _warm_start(config: RunFile, prepared: Prepared) -> Callable[[TranslationMod
 
         return partial(start_pretrained, pretrained, vocabularies=prepared.vocabularies)
     return None
-
-
-def untrained_model(config: ModelConfig, prepared: Prepared) -> TranslationModel:
-    """A randomly initialised model for the vocabularies and languages of a prepared text."""
-    source, target, languages = prepared.model_sizes
-    return build_model(config, source, target, languages=languages)
 
 
 def model_metadata(config: RunFile, prepared: Prepared) -> dict[str, object]:
@@ -232,7 +225,6 @@ def _alignment_search(
 
 
 def _notes(config: RunFile, scores: ValidationScores | None, prepared: Prepared) -> Iterator[str]:
-    """Notes for the log."""
     if config.data.aligned and config.training.guided_alignment is None:
         yield "training text has alignments, but training.guided_alignment is not set: nothing learns them"
     try:

@@ -372,11 +372,9 @@ def open_untrained(name: str, overrides: Sequence[str] = ()) -> TrainingText:
 
 def untrained_model(text: TrainingText, seed: int, device: torch.device) -> TranslationModel:
     """The model that training with this seed begins with."""
-    source, target, languages = text.prepared.model_sizes
     with own_random_numbers(device):
         seed_random_numbers(seed, device)
-        built = build_model(text.config.model, source, target, languages=languages)
-        built.to(device)
+        built = build_model(text.config.model, *text.prepared.model_sizes).to(device)
         if built.needs_profile:
             tokens = text.config.training.batch_tokens
             with closing(text.updates(device, batch_tokens=tokens, seed=seed)) as updates:

@@ -37,8 +37,8 @@ def build_model(
     config: ModelConfig,
     source_vocabulary: int,
     target_vocabulary: int,
-    *,
     languages: int = 0,
+    *,
     pad_id: int = PAD_ID,
 ) -> TranslationModel:
     """Build and initialise a model.
@@ -123,11 +123,7 @@ def build_stacks(config: ModelConfig, specs: Mapping[Side, StackSpec]) -> dict[S
 
 
 def _made(part: PartT, kind: type, section: SocketSection, side: Side) -> PartT:
-    """Build the module of a socket, which may come from another package.
-
-    Raises:
-        ModelError: It is something else.
-    """
+    """The module that a socket has built, which may come from another package."""
     what = f"{side}.{section.kind} {section.type}"
     if not isinstance(part, kind):
         raise ModelError(f"{what}: its build gave {type(part).__name__}, and no {kind.__name__}")
