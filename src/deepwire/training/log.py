@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -232,7 +232,7 @@ class RunLog:
             self._display, self._say, self._events = display, display.say, events
             self.has_bar = display.has_bar
             if self._begun_with is not None:
-                write_json(run.start_from, self._begun_with.to_json())
+                write_json(run.start_from, asdict(self._begun_with))
             for line in self._early:
                 display.say(line)
             if lost:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.config.section import flatten, written
@@ -146,14 +146,13 @@ ScoreTexts = Callable[..., float]
 is that of the text where there are several."""
 
 
-class WarmStartReport(Protocol):
-    """The parameters that a run took over from another model."""
+@dataclass(frozen=True)
+class WarmStartReport(ABC):
+    """The parameters that a run took over from another model; as plain values it is its fields."""
 
+    @abstractmethod
     def lines(self) -> list[str]:
         """The report for people."""
-
-    def to_json(self) -> dict[str, object]:
-        """The report as plain values."""
 
 
 @dataclass(frozen=True)

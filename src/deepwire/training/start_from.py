@@ -11,7 +11,7 @@ A language that is new begins as the mean of the others. Where the other model h
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -33,6 +33,7 @@ from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.config import StartFromSection
 from deepwire.training.freezing import matches
+from deepwire.training.spec import WarmStartReport
 
 _SPECIAL = len(SPECIAL_PIECES)
 
@@ -102,7 +103,6 @@ def with_tags(rows: RowMap, pieces: int, old: Languages | None, new: Languages |
 
 
 def _pieces(vocabulary: Vocabulary) -> list[str]:
-    """The ordinary pieces, which are numbered from 4."""
     return vocabulary.pieces(range(_SPECIAL, vocabulary.size))
 
 
@@ -163,7 +163,7 @@ _SHOWN = 6
 
 
 @dataclass(frozen=True)
-class StartReport:
+class StartReport(WarmStartReport):
     """The parameters that a run took over from a model.
 
     Attributes:
@@ -187,10 +187,6 @@ class StartReport:
     unexpected: list[str]
     changed: list[str]
     vocabulary: dict[str, dict[str, int]]
-
-    def to_json(self) -> dict[str, object]:
-        """Plain values."""
-        return asdict(self)
 
     def lines(self) -> list[str]:
         """The report for people."""

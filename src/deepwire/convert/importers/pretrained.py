@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -35,6 +35,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.config import DecoderLayers, PretrainedSection
+from deepwire.training.spec import WarmStartReport
 from deepwire.training.start_from import RowMap, map_rows
 
 CONFIG, PIECES = "config.json", "sentencepiece.bpe.model"
@@ -200,7 +201,6 @@ def _vocabulary(path: Path, rows: int) -> Vocabulary:
 
 
 def _weights_file(folder: Path) -> Path:
-    """The file with an encoder's parameters: the first of its usual names that is there."""
     return next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0])
 
 
@@ -223,7 +223,7 @@ def _tensors(folder: Path) -> tuple[dict[str, Tensor], int]:
 
 
 @dataclass(frozen=True)
-class PretrainedReport:
+class PretrainedReport(WarmStartReport):
     """The parameters that a run took over from a pretrained encoder.
 
     Attributes:
@@ -241,10 +241,6 @@ class PretrainedReport:
     untrained: list[str]
     layers: dict[str, list[int]]
     vocabulary: dict[str, tuple[int, int]]
-
-    def to_json(self) -> dict[str, object]:
-        """Plain values."""
-        return asdict(self)
 
     def lines(self) -> list[str]:
         """The report for people."""
