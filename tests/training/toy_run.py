@@ -19,7 +19,7 @@ from deepwire.training.device import DeviceUpdate
 from deepwire.training.optimizers.optimizer import Optimizer
 from deepwire.training.run import TrainingRun
 from deepwire.training.session import Callback, open_session
-from deepwire.training.spec import TrainingSpec, read_settings, require_same_settings
+from deepwire.training.spec import TrainingSpec, read_run_file, require_same_settings
 from deepwire.training.state import StopReason
 
 CLOCKS = ("seconds", "tokens_per_second", "memory")
@@ -110,7 +110,9 @@ def run_training(
 ) -> Outcome:
     """Train as `deepwire.train` does, of a specification that was not made from a run file."""
     if not fresh and spec.run.checkpoints():
-        changes = require_same_settings(spec.run.path, read_settings(spec.run), spec.resolved, CHANGEABLE)
+        changes = require_same_settings(
+            spec.run.path, read_run_file(spec.run.resolved_config), spec.resolved, CHANGEABLE
+        )
         spec = replace(spec, changes=tuple(changes))
     options = {"fresh": fresh, "quiet": quiet, "handle_signals": handle_signals}
     with open_session(spec, processes=processes, callbacks=callbacks, **options) as session:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from deepwire.training.dry_run import DryRun
 from deepwire.training.dry_run import dry_run as make_dry_run
 from deepwire.training.log import read_records
 from deepwire.training.session import Callback, TrainingSession, nothing_to_do_reason, open_session
-from deepwire.training.spec import TrainingSpec, read_settings, require_same_settings, require_same_text
+from deepwire.training.spec import TrainingSpec, read_run_file, require_same_settings, require_same_text
 from deepwire.training.state import StopReason
 
 if TYPE_CHECKING:
@@ -176,15 +176,10 @@ def train(
 
 
 def _changes(run: RunDirectory, loaded: LoadedRunFile) -> list[str]:
-    """The settings that a run goes on with otherwise than before, one line each.
-
-    Raises:
-        UsageError: The run has settings that may not change.
-        ModelError: Its record of them is damaged.
-    """
+    """The settings that a run goes on with otherwise than before, one line each."""
     if not run.checkpoints():
         return []
-    before, now = completed(read_settings(run)), completed(loaded.resolved)
+    before, now = completed(read_run_file(run.resolved_config)), completed(loaded.resolved)
     return require_same_settings(run.path, before, now, CHANGEABLE)
 
 
@@ -233,13 +228,8 @@ def dry_run(run: RunSettings, /, *, processes: ProcessGroup | None = None, **set
         return make_dry_run(_specification(loaded, group, (), quiet=not group.main), processes=group)
 
 
-@contextmanager
-def _joined(processes: ProcessGroup | None) -> Iterator[ProcessGroup]:
-    if processes is not None:
-        yield processes
-        return
-    with join_process_group() as group:
-        yield group
+def _joined(processes: ProcessGroup | None) -> AbstractContextManager[ProcessGroup]:
+    return join_process_group() if processes is None else nullcontext(processes)
 
 
 @contextmanager

@@ -57,11 +57,6 @@ def changed_settings(
     return {key: (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
 
 
-def read_settings(run: RunDirectory) -> dict[str, object]:
-    """The resolved settings that a run was started with; errors as of `read_run_file`."""
-    return read_run_file(run.resolved_config)
-
-
 def read_run_file(path: Path) -> dict[str, object]:
     """A JSON file of a run that is needed to go on.
 

@@ -19,7 +19,7 @@ from deepwire.config.section import written
 from deepwire.errors import UsageError
 from deepwire.lab.study.plan import StudyRun
 from deepwire.runfile import CHANGEABLE, completed
-from deepwire.training.spec import changed_settings, read_settings
+from deepwire.training.spec import changed_settings, read_run_file
 
 NextRun = Callable[[], StudyRun | None]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -215,7 +215,7 @@ def require_own_folder(run: StudyRun) -> None:
     directory = RunDirectory(run.folder)
     if not directory.resolved_config.exists():
         return
-    stored, planned = completed(read_settings(directory)), completed(run.loaded.resolved)
+    stored, planned = completed(read_run_file(directory.resolved_config)), completed(run.loaded.resolved)
     for name, (before, now) in changed_settings(stored, planned).items():
         if name == _LENGTH and run.updates is not None:
             continue  # it goes on from one budget to the next
