@@ -19,6 +19,7 @@ from urllib.parse import quote, urljoin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from deepwire.checkpoint.store import OPTIMIZER, STATE, metadata_of, read_config, require_model
+from deepwire.config.validation_messages import first_fault
 from deepwire.data.languages import known_directions
 from deepwire.errors import DataError, LogFn, ModelError, UsageError
 from deepwire.io.atomic import disk_errors, json_text, new_folder, require_absent, write_text
@@ -252,8 +253,7 @@ def register(
             ],
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise UsageError(first_fault(error)) from None
     with new_folder(folder / name) as copy:
         for path in files:
             (copy / path.relative_to(model)).parent.mkdir(parents=True, exist_ok=True)
@@ -267,11 +267,7 @@ def register(
 
 
 def _others(registry_file: Path, name: str) -> list[RegisteredModel]:
-    """The models that are registered, none of this name.
-
-    Raises:
-        UsageError: One has the name.
-    """
+    """The models that are registered, none of this name."""
     known = _parsed(_read(registry_file), str(registry_file)).models if registry_file.exists() else []
     if any(entry.name == name for entry in known):
         raise UsageError(f"{registry_file}: has a model {name} already", "take another name")
@@ -305,10 +301,7 @@ def _parsed(text: str, place: str) -> Registry:
             raise DataError(f"{place}: is of a newer version (format {record['format']})", "update deepwire")
         return Registry.model_validate(record)
     except (ValueError, RecursionError) as error:
-        detail = "it is not JSON"
-        if isinstance(error, ValidationError):
-            first = error.errors()[0]
-            detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        detail = first_fault(error) if isinstance(error, ValidationError) else "it is not JSON"
         raise DataError(f"{place}: is no registry of models: {detail}") from None
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from deepwire.config.section import Section, child, described_keys, sections, tags
@@ -37,6 +38,14 @@ _MAX_ERRORS = 200
 _NEAR = 0.7  # how like a key beside it a key must be for that to be suggested
 
 
+def first_fault(error: Exception) -> str:
+    """The fault of stored values, in one line."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
 @dataclass(frozen=True)
 class _Mistake:
     """An error of pydantic, and where it belongs in the run file.
@@ -61,7 +70,6 @@ class _Mistake:
 
     @property
     def kind(self) -> str:
-        """The type of the error."""
         return self.error["type"]
 
     @property
@@ -198,8 +206,9 @@ def _described(mistake: _Mistake, section: type[Section], besides: Sequence[str]
         return str(context.get("error", mistake.error["msg"]))
     if kind in _CHOICES:
         written, choices = None if node is None else node.type, _allowed(mistake)
-        close = _close(str(written), choices)
-        return f"must be {_one_of([*besides, *choices])}, not {describe_value(_plain(node))}{close}"
+        close = difflib.get_close_matches(str(written), choices, n=1)
+        meant = f" (did you mean {close[0]}?)" if close else ""
+        return f"must be {_one_of([*besides, *choices])}, not {describe_value(_plain(node))}{meant}"
     choices = [tag for each in sections(mistake.annotation) for tag in tags(each)]
     if kind == "union_tag_not_found" or (choices and mistake.is_kind_error):
         if node is not None and isinstance(node.value, dict):
@@ -240,11 +249,6 @@ def _allowed(mistake: _Mistake) -> list[str]:
 
 def _one_of(choices: Sequence[str]) -> str:
     return " or ".join(filter(None, (", ".join(choices[:-1]), *choices[-1:])))
-
-
-def _close(word: str, choices: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, choices, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def _other_key(mistake: _Mistake, section: type[Section]) -> str:

@@ -20,6 +20,7 @@ from torch import Tensor
 from deepwire.checkpoint.model_files import DamagedError, bytes_of, read_tensors, write_tensors
 from deepwire.checkpoint.run_directory import LOCK, Checkpoint, RunDirectory
 from deepwire.checkpoint.store import OPTIMIZER, STATE, write_model_files
+from deepwire.config.validation_messages import first_fault
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.data.batches.epoch_order import EpochOrder
 from deepwire.distributed.process_group import ProcessGroup
@@ -34,7 +35,7 @@ from deepwire.training.log import Averages, RunLog, TrainingStatus
 from deepwire.training.optimizers.optimizer import StepResult
 from deepwire.training.parallel_strategy import Snapshot
 from deepwire.training.spec import TrainingSpec, missing_file_hint, read_run_file, require_same_digests
-from deepwire.training.state import Signals, StopReason, TrainingState, first_fault, progress
+from deepwire.training.state import Signals, StopReason, TrainingState, progress
 
 _SLACK = 1_000_000
 

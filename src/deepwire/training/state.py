@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from deepwire.checkpoint.run_directory import better
+from deepwire.config.validation_messages import first_fault
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError
@@ -49,7 +50,11 @@ class Patience:
         if self.metric not in ("", config.metric):  # the user changed it: scores of another do not compare
             self.best, self.waited = None, 0
         self.metric = config.metric
-        if math.isfinite(score) and (self.best is None or self._improves(config, score, self.best)):
+        best = self.best
+        if math.isfinite(score) and (
+            best is None
+            or (better(config.metric, score, best) and abs(score - best) >= config.min_improvement)
+        ):
             self.best, self.waited = score, 0
         else:
             self.waited += 1
@@ -57,9 +62,6 @@ class Patience:
     def exhausted(self, config: EarlyStoppingConfig) -> bool:
         """Whether it is time to stop; not for the sake of scores of another metric."""
         return self.metric in ("", config.metric) and self.waited >= config.patience
-
-    def _improves(self, config: EarlyStoppingConfig, score: float, best: float) -> bool:
-        return better(config.metric, score, best) and abs(score - best) >= config.min_improvement
 
 
 @dataclass
@@ -138,14 +140,6 @@ class TrainingState:
 
 
 _STATES = TypeAdapter(TrainingState)
-
-
-def first_fault(error: Exception) -> str:
-    """The fault of stored values, in one line."""
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, ValidationError
 
+from deepwire.config.validation_messages import first_fault
 from deepwire.errors import DataError
 from deepwire.evaluation.metric import Floats
 from deepwire.io.atomic import disk_errors, write_json
@@ -121,9 +122,8 @@ class StudyStore:
         try:
             return RunRecord.model_validate(read_json(path))
         except ValidationError as error:
-            first = error.errors()[0]
             raise DataError(
-                f"{path}: is no result of this version: {'.'.join(map(str, first['loc']))}: {first['msg']}",
+                f"{path}: is no result of this version: {first_fault(error)}",
                 "move it away, and it will be measured again",
             ) from error
 
