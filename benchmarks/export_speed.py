@@ -72,7 +72,7 @@ def stored(model: TranslationModel, task: Job, folder: Path) -> LoadedModel:
     decoding_speed.end_late(model)
     numbers = " ".join(map(str, range(UNK + 1, model.target_vocabulary)))
     text = Pair(1, numbers, numbers, 0)
-    words = Vocabularies.learn(WordsConfig(joint=True), [text])
+    words = Vocabularies.learn_from_blocks(WordsConfig(joint=True), [[text]])
     save_model(folder, model, words, {})
     return replace(load_model(folder), model=model)
 

@@ -107,7 +107,7 @@ def installed(install: Install) -> None:
 @pytest.fixture
 def stored(installed: None, tmp_path: Path) -> Path:
     """A model with a highway encoder, that nobody has read yet."""
-    vocabularies = Vocabularies.learn(WordsConfig(), [Pair(1, "ein Haus", "a house", 0)])
+    vocabularies = Vocabularies.learn_from_blocks(WordsConfig(), [[Pair(1, "ein Haus", "a house", 0)]])
     settings = {**SHAPE, "encoder": {"layers": 1, "connection": "highway"}}
     model = deepwire.build(settings, (vocabularies.source.size, vocabularies.target.size))
     save_model(tmp_path / "model", model, vocabularies, {})
@@ -350,7 +350,7 @@ class LookingConfig(PreNormConfig):
 
 
 def saved_model(folder: Path, connection: object) -> TranslationModel:
-    vocabularies = Vocabularies.learn(WordsConfig(), [Pair(1, "ein Haus", "a house", 0)])
+    vocabularies = Vocabularies.learn_from_blocks(WordsConfig(), [[Pair(1, "ein Haus", "a house", 0)]])
     settings = {**SHAPE, "encoder": {"layers": 1, "connection": connection}}
     model = deepwire.build(settings, (vocabularies.source.size, vocabularies.target.size))
     save_model(folder, model, vocabularies, {})

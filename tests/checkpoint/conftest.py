@@ -33,7 +33,7 @@ CheckpointMaker = Callable[..., Path]
 @pytest.fixture(scope="session")
 def vocabularies() -> Vocabularies:
     pairs = [Pair(line, "ein Haus am See", "a house by the lake", 0) for line in range(1, 4)]
-    return Vocabularies.learn(WordsConfig(), pairs)
+    return Vocabularies.learn_from_blocks(WordsConfig(), [pairs])
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def test_models_of_the_same_sizes_with_other_words_or_languages_are_refused(
     tmp_path: Path, make_model: ModelMaker, vocabularies: Vocabularies
 ) -> None:
     pairs = [Pair(line, "ein Haus am Meer", "a house by the ocean", 0) for line in range(1, 4)]
-    others = Vocabularies.learn(WordsConfig(), pairs)
+    others = Vocabularies.learn_from_blocks(WordsConfig(), [pairs])
     folders = {name: tmp_path / name for name in ("model", "words", "languages")}
     save_model(folders["model"], make_model(), vocabularies, {"languages": ["de", "en"]})
     save_model(folders["words"], make_model(), others, {"languages": ["de", "en"]})

@@ -95,7 +95,7 @@ def test_what_argos_cannot_have_is_refused(
     joint: Vocabularies, multi30k: Text, export, tmp_path: Path
 ) -> None:
     pairs = [Pair(n, *both, 0) for n, both in enumerate(zip(multi30k["de"], multi30k["en"], strict=True), 1)]
-    separate = Vocabularies.learn(BpeConfig(size=400, joint=False), pairs[:300])
+    separate = Vocabularies.learn_from_blocks(BpeConfig(size=400, joint=False), [pairs[:300]])
     for metadata, vocabularies, said in (
         ({}, separate, "the vocabulary is one for each side"),
         ({"source_bos": True}, joint, "begin with BOS"),

@@ -156,7 +156,7 @@ def test_empty_translations_are_no_comparison(export, folder: Path, tmp_path: Pa
 
 
 def test_what_it_cannot_be_is_refused(export, tmp_path: Path) -> None:
-    words = Vocabularies.learn(WordsConfig(joint=True), [Pair(1, "ein <s> hund", "a dog", 0)])
+    words = Vocabularies.learn_from_blocks(WordsConfig(joint=True), [[Pair(1, "ein <s> hund", "a dog", 0)]])
     errors = export(saved(tmp_path / "words", words, {}), "--unchecked", code=4)
     assert "has <s> twice" in errors
     assert not (tmp_path / "out").exists()

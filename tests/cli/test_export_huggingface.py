@@ -64,7 +64,7 @@ MODELS: dict[str, tuple[str, dict[str, object]]] = {
 
 @pytest.fixture(scope="module")
 def fallback(multi30k: Text) -> Vocabularies:
-    return Vocabularies.learn(BpeConfig(size=400, byte_fallback=True), pairs(multi30k))
+    return Vocabularies.learn_from_blocks(BpeConfig(size=400, byte_fallback=True), [pairs(multi30k)])
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def there(folder: Path, lines: Sequence[str], tag: str = "", **settings: object)
 def test_text_in_and_text_out_without_deepwire(
     name: str, fallback: Vocabularies, multi30k: Text, export, text: Path, tmp_path: Path
 ) -> None:
-    own = Vocabularies.learn(UnigramConfig(size=350, joint=False), pairs(multi30k))
+    own = Vocabularies.learn_from_blocks(UnigramConfig(size=350, joint=False), [pairs(multi30k)])
     settings = MODELS["post-norm" if name == "joint" else "three matrices"][1]
     words = fallback if name == "joint" else own
     model = saved(tmp_path / "model", words, settings, source="de", target="en")
@@ -160,7 +160,7 @@ def test_what_transformers_cannot_have_is_refused(
     model = saved(tmp_path / "deep", joint, {"encoder": {"aggregation": "dlcl"}})
     errors = export(model, "--unchecked", code=4)
     assert "no class of transformers computes model.encoder.aggregation=dlcl" in errors
-    words = Vocabularies.learn(WordsConfig(joint=True), [Pair(1, "ein hund", "a dog", 0)])
+    words = Vocabularies.learn_from_blocks(WordsConfig(joint=True), [[Pair(1, "ein hund", "a dog", 0)]])
     errors = export(saved(tmp_path / "words", words, MODELS["post-norm"][1]), "--unchecked", code=4)
     assert "of the type words" in errors
     begun = saved(tmp_path / "bos", joint, MODELS["post-norm"][1], source_bos=True)

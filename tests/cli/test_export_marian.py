@@ -119,7 +119,9 @@ def test_what_marian_does_not_compute_is_refused_by_name(
 
 def test_a_vocabulary_of_words(multi30k: Text, export, tmp_path: Path) -> None:
     found = enumerate(zip(multi30k["de"][:50], multi30k["en"][:50], strict=True), 1)
-    words = Vocabularies.learn(WordsConfig(joint=False), [Pair(number, *both, 0) for number, both in found])
+    words = Vocabularies.learn_from_blocks(
+        WordsConfig(joint=False), [[Pair(number, *both, 0) for number, both in found]]
+    )
     settings = {**SSRU, "embeddings": {"tie": "none"}}
     errors = export(saved(tmp_path / "model", words, settings))
     assert "its vocabulary is of words" in errors

@@ -35,7 +35,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("http_proxy", "HTTP_PROXY", "DEEPWIRE_OFFLINE", "DEEPWIRE_MODELS"):
         monkeypatch.delenv(name, raising=False)
-    words = Vocabularies.learn(WordsConfig(joint=True), [Pair(1, "a b", "b c", 0)])
+    words = Vocabularies.learn_from_blocks(WordsConfig(joint=True), [[Pair(1, "a b", "b c", 0)]])
     small = {"d_model": 16, "heads": 2, "feed_forward": 32}
     return save_untrained(tmp_path / "model", words, small, {"source": "de", "target": "en"})
 

@@ -15,8 +15,8 @@ SOURCE, TARGET = "ein hund\n\nzwei katzen\nhund\n", "a dog\ncat\ntwo cats\n \n"
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    vocabularies = Vocabularies.learn(
-        WordsConfig(joint=True), [Pair(1, "ein hund zwei katzen", "a dog two cats cat", 0)]
+    vocabularies = Vocabularies.learn_from_blocks(
+        WordsConfig(joint=True), [[Pair(1, "ein hund zwei katzen", "a dog two cats cat", 0)]]
     )
     stacks = {side: {"layers": 1} for side in ("encoder", "decoder")}
     small = {"d_model": 16, "heads": 2, "feed_forward": 32, **stacks}

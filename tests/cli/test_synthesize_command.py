@@ -31,7 +31,7 @@ SHAPE |= {"initialization": "lipschitz"}
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     words = " ".join(WORDS)
-    vocabularies = Vocabularies.learn(WordsConfig(joint=True), [Pair(1, words, words, 0)])
+    vocabularies = Vocabularies.learn_from_blocks(WordsConfig(joint=True), [[Pair(1, words, words, 0)]])
     torch.manual_seed(1)
     built = build_model(ModelConfig.model_validate(SHAPE), vocabularies.source.size, vocabularies.target.size)
     with torch.no_grad():
@@ -192,7 +192,7 @@ def test_a_model_of_several_languages_is_told_which(
     folder: Path, capsys: pytest.CaptureFixture[str], refused
 ) -> None:
     words = " ".join(WORDS)
-    vocabularies = Vocabularies.learn(WordsConfig(joint=True), [Pair(1, words, words, 0)])
+    vocabularies = Vocabularies.learn_from_blocks(WordsConfig(joint=True), [[Pair(1, words, words, 0)]])
     size = vocabularies.source.size + 3
     torch.manual_seed(1)
     built = build_model(ModelConfig.model_validate(SHAPE), size, size)

@@ -27,7 +27,7 @@ TARGET = ["a dog runs", "two cats sleep on the sofa"]
 
 def save(folder, seed, words=TARGET, names=None, **decoding):
     pairs = [Pair(line, *texts, 0) for line, texts in enumerate(zip(SOURCE, words, strict=True), 1)]
-    vocabularies = Vocabularies.learn(WordsConfig(joint=False), pairs)
+    vocabularies = Vocabularies.learn_from_blocks(WordsConfig(joint=False), [pairs])
     config = ModelConfig.model_validate(
         {
             "d_model": 16,

@@ -66,7 +66,9 @@ def same(folder: Path) -> Vocabularies:
 def other() -> Vocabularies:
     """A vocabulary of one's own: some pieces are also the encoder's."""
     pairs = [Pair(number, text, text[::-1], 0) for number, text in enumerate(TEXT * 3)]
-    return Vocabularies.learn(UnigramConfig(size=50, byte_fallback=False, character_coverage=1.0), pairs)
+    return Vocabularies.learn_from_blocks(
+        UnigramConfig(size=50, byte_fallback=False, character_coverage=1.0), [pairs]
+    )
 
 
 def model_of(vocabularies: Vocabularies, **changes: object) -> TranslationModel:

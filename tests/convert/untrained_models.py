@@ -32,7 +32,9 @@ def short_comparisons() -> Iterator[None]:
 def vocabularies_of(text: Mapping[str, Sequence[str]]) -> Vocabularies:
     """400 subwords of the first 300 lines of `de` and `en`."""
     lines = enumerate(zip(text["de"][:300], text["en"][:300], strict=True), 1)
-    return Vocabularies.learn(BpeConfig(size=400), [Pair(number, *both, 0) for number, both in lines])
+    return Vocabularies.learn_from_blocks(
+        BpeConfig(size=400), [[Pair(number, *both, 0) for number, both in lines]]
+    )
 
 
 def save_untrained(

@@ -27,7 +27,9 @@ def pairs(count: int = 2000) -> list[Pair]:
 
 
 def learn(config: object, text: list[Pair] | None = None) -> Vocabularies:
-    return Vocabularies.learn(TypeAdapter(VocabularyConfig).validate_python(config), text or pairs())
+    return Vocabularies.learn_from_blocks(
+        TypeAdapter(VocabularyConfig).validate_python(config), [text or pairs()]
+    )
 
 
 SMALL_TEXT = [Pair(1, "ein Hund rennt im Park", "a dog runs in the park", 0)] * 3

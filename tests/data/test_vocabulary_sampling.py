@@ -21,7 +21,9 @@ from deepwire.data.vocabulary_config import VocabularyConfig
 
 def learn(kind: str) -> Vocabulary:
     config = TypeAdapter(VocabularyConfig).validate_python({"type": kind, "size": 1500})
-    return Vocabularies.learn(config, (Pair(1, line, line, 0) for line in lines("de", 2000))).source
+    return Vocabularies.learn_from_blocks(
+        config, [[Pair(1, line, line, 0) for line in lines("de", 2000)]]
+    ).source
 
 
 @pytest.fixture(scope="module")

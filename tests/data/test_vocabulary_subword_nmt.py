@@ -48,7 +48,7 @@ def old_codes(codes: Path) -> Path:
 def learn(pairs: list[Pair] | None = None, **settings: object) -> Vocabularies:
     config = TypeAdapter(VocabularyConfig).validate_python({"type": "subword_nmt", **settings})
     text = [Pair(n, s, t, 0) for n, (s, t) in enumerate(zip(GERMAN, ENGLISH, strict=True), 1)]
-    return Vocabularies.learn(config, text if pairs is None else pairs)
+    return Vocabularies.learn_from_blocks(config, [text if pairs is None else pairs])
 
 
 @pytest.fixture(scope="module")

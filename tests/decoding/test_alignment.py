@@ -21,7 +21,7 @@ WORDS = ["ein", "zwei", "drei", "hund", "katze", "haus", "mann", "frau"]
 @pytest.fixture(scope="module")
 def vocabularies():
     pairs = [Pair(line, " ".join(WORDS), " ".join(WORDS), 0) for line in range(3)]
-    return Vocabularies.learn(WordsConfig(), pairs)
+    return Vocabularies.learn_from_blocks(WordsConfig(), [pairs])
 
 
 @pytest.fixture

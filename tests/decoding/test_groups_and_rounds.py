@@ -39,7 +39,7 @@ def folders(tmp_path_factory):
     """Models with three groups and with rounds, some with stored settings, and one without either."""
     place = tmp_path_factory.mktemp("models")
     pairs = [Pair(line, *texts, 0) for line, texts in enumerate(zip(SOURCES, TARGETS, strict=True), 1)]
-    vocabularies = Vocabularies.learn(WordsConfig(), pairs)
+    vocabularies = Vocabularies.learn_from_blocks(WordsConfig(), [pairs])
     for name, (stacks, decoding) in MODELS.items():
         torch.manual_seed(1)
         config = ModelConfig.model_validate({"d_model": 16, "heads": 2, "feed_forward": 32, **stacks})

@@ -30,7 +30,7 @@ LINES = [
 def learned():
     texts = ["ein Hund läuft durch das Gras", "a dog runs through the grass", "a cat & 0123456789 signs"] * 3
     pairs = [Pair(line, text, text[::-1], 0) for line, text in enumerate(texts, 1)]
-    return Vocabularies.learn(BpeConfig(size=420), pairs)
+    return Vocabularies.learn_from_blocks(BpeConfig(size=420), [pairs])
 
 
 def translator(toys, vocabularies, terms=None, **config):

@@ -57,7 +57,7 @@ LONG = "Donaudampfschifffahrt"
 
 def pieces_of(text, longest):
     pairs = [Pair(1, f"{LONG} ab cd", "ef", 0)]
-    vocabulary = Vocabularies.learn(WordsConfig(), pairs).source
+    vocabulary = Vocabularies.learn_from_blocks(WordsConfig(), [pairs]).source
     lines = LongLines(vocabulary, longest, ("de", "en"), lambda _text: None)
     return lines.cut([Item(1, Request(text), text)])
 

@@ -30,7 +30,7 @@ def save(tmp_path):
     """Writes a model directory of that name."""
 
     def write(name, text=TEXT, largest=None, shape=None, **metadata):
-        vocabularies = Vocabularies.learn(WordsConfig(), [Pair(1, text, "a dog two cats", 0)])
+        vocabularies = Vocabularies.learn_from_blocks(WordsConfig(), [[Pair(1, text, "a dog two cats", 0)]])
         stack = {"layers": 1}
         config = ModelConfig(
             d_model=8, heads=2, feed_forward=8, encoder=stack, decoder=stack, **(shape or {})

@@ -92,7 +92,7 @@ WORDS = ["ein", "zwei", "drei", "hund", "katze", "haus"]
 @pytest.mark.parametrize("settings", [{}, {"beam": 1}, {"n_best": 2}, {"guards": True}])
 def test_more_terms_without_a_second_search(toys, monkeypatch, settings):
     pairs = [Pair(line, " ".join(WORDS), " ".join(WORDS), 0) for line in range(3)]
-    vocabularies = Vocabularies.learn(WordsConfig(), pairs)
+    vocabularies = Vocabularies.learn_from_blocks(WordsConfig(), [pairs])
     terms = Terminology((Term("hund", ("katze",)), Term("haus", ("drei",))))
     lines = ["ein hund", "zwei haus hund", "haus ein ein", "hund zwei drei", "ein"]
     shared = {"max_length_extra": 8, "beam": 3, **settings}

@@ -15,7 +15,7 @@ from deepwire.decoding.text_alignment import TextAlignment, composed, joined
 def subwords():
     lines = ["Ein Hund läuft.", "Der Hund des Mannes läuft weg.", "Hunde laufen, Männer laufen."]
     pairs = [Pair(line, text, text, 0) for line, text in enumerate(lines * 3)]
-    return Vocabularies.learn(BpeConfig(size=300), pairs).source
+    return Vocabularies.learn_from_blocks(BpeConfig(size=300), [pairs]).source
 
 
 def tokens(vocabulary, text, shown=None):

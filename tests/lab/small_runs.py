@@ -20,8 +20,8 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 
-VOCABULARIES = Vocabularies.learn(
-    WordsConfig(joint=True), [Pair(1, "ein hund zwei katzen im haus", "a dog two cats in the house", 0)]
+VOCABULARIES = Vocabularies.learn_from_blocks(
+    WordsConfig(joint=True), [[Pair(1, "ein hund zwei katzen im haus", "a dog two cats in the house", 0)]]
 )
 ModelMaker = Callable[..., TranslationModel]
 Store = Callable[..., str]

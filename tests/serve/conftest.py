@@ -53,7 +53,7 @@ def save(
     """Store a model with random weights; with the languages, or from `de` to `en`."""
     torch.manual_seed(3)
     pairs = [Pair(line, text, text.upper(), 0) for line, text in enumerate(texts(60))]
-    vocabularies = Vocabularies.learn(BpeConfig(size=80, byte_fallback=False), pairs)
+    vocabularies = Vocabularies.learn_from_blocks(BpeConfig(size=80, byte_fallback=False), [pairs])
     sizes = {"d_model": 16, "heads": 2, "feed_forward": 32, "decoder": {"layers": 1}}
     sizes |= architecture or {"encoder": {"layers": 1}}
     more = context.separators + (0 if languages is None else languages.tags)

@@ -27,7 +27,7 @@ SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 8, "encoder": {"layers": 2}, 
 
 
 def vocabularies(words: str, *, joint: bool = True) -> Vocabularies:
-    return Vocabularies.learn(WordsConfig(joint=joint), [Pair(1, words, words, 0)])
+    return Vocabularies.learn_from_blocks(WordsConfig(joint=joint), [[Pair(1, words, words, 0)]])
 
 
 def model(words: Vocabularies, seed: int = 1, **changes: object) -> TranslationModel:
@@ -130,8 +130,12 @@ def test_rows_of_words_move_with_the_words(teacher: Callable[..., str], tie: str
 
 def test_new_pieces_are_made_of_old_ones() -> None:
     pairs = [Pair(1, "lower lowest low", "lower lowest low", 0)]
-    small = Vocabularies.learn(BpeConfig(size=16, byte_fallback=False, character_coverage=1.0), pairs * 20)
-    large = Vocabularies.learn(BpeConfig(size=20, byte_fallback=False, character_coverage=1.0), pairs * 20)
+    small = Vocabularies.learn_from_blocks(
+        BpeConfig(size=16, byte_fallback=False, character_coverage=1.0), [pairs * 20]
+    )
+    large = Vocabularies.learn_from_blocks(
+        BpeConfig(size=20, byte_fallback=False, character_coverage=1.0), [pairs * 20]
+    )
     rows = map_rows(small.source, large.source)
     assert rows.taken + rows.new == large.source.size - 4
     assert rows.taken == small.source.size - 4

@@ -92,13 +92,8 @@ class Vocabularies:
     """`bpe`, `unigram`, `subword_nmt`, `words` or `piece_table`."""
 
     @classmethod
-    def learn(cls, config: VocabularyConfig, pairs: Iterable[Pair]) -> Vocabularies:
-        """Learns what `config` asks for from training pairs; errors as of `learn_from_blocks`."""
-        return cls.learn_from_blocks(config, ([pair] for pair in pairs))
-
-    @classmethod
     def learn_from_blocks(cls, config: VocabularyConfig, blocks: Iterable[Sequence[Pair]]) -> Vocabularies:
-        """Learns from many pairs at a time, in constant memory; the result is repeatable.
+        """Learns what `config` asks for from blocks of training pairs, in constant memory and repeatably.
 
         Raises:
             DataError: the text does not support what was asked for, or a file of codes is missing or damaged.

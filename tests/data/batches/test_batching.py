@@ -201,8 +201,8 @@ def bpe() -> Vocabularies:
     if "bpe" not in _MADE:
         source, target = lines("de", 5000), lines("en", 5000)
         config = TypeAdapter(VocabularyConfig).validate_python({"type": "bpe", "size": 4000})
-        pairs = (Pair(n, s, t, 0) for n, (s, t) in enumerate(zip(source, target, strict=True), 1))
-        _MADE["bpe"] = Vocabularies.learn(config, pairs)
+        pairs = [Pair(n, s, t, 0) for n, (s, t) in enumerate(zip(source, target, strict=True), 1)]
+        _MADE["bpe"] = Vocabularies.learn_from_blocks(config, [pairs])
     made = _MADE["bpe"]
     assert isinstance(made, Vocabularies)
     return made

@@ -21,7 +21,7 @@ LINKS = [[(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)], [(0, 0), (0, 1), (1, 1)], []]
 
 def made(folder: Path, config: VocabularyConfig) -> tuple[TokenStore, Vocabularies]:
     pairs = [Pair(place, *sides, 0) for place, sides in enumerate(zip(SOURCES * 9, TARGETS * 9, strict=True))]
-    words = Vocabularies.learn(config, pairs)
+    words = Vocabularies.learn_from_blocks(config, [pairs])
     with StoreWriter(folder / "store", words.source.size, words.target.size, aligned=True) as writer:
         flat = np.array([number for row in LINKS for link in row for number in link])
         source = TokenBlock.of(words.source.encode_lines(SOURCES), SOURCES)
