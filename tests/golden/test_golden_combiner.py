@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from golden_names import (
     COMBINER,
@@ -14,16 +16,18 @@ from golden_names import (
     load,
 )
 
-from deepwire.model.aggregations.hierarchical import Combiner
+from deepwire.model.aggregations.hierarchical import Combiner, HierarchicalConfig
+from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
-from deepwire.model.layers import LayerNorm
+
+SPEC = replace(ModelConfig().specs()["decoder"], dim=32, feed_forward=64, norm_eps=1e-6)
 
 
 @pytest.mark.parametrize(
     ("name", "combiner"),
     [
-        ("agg_combiner2_sigmoid", Combiner(2, 32, 64, LayerNorm(32, 1e-6))),
-        ("agg_combiner3_gelu_bias", Combiner(3, 32, 64, LayerNorm(32, 1e-6), activation="gelu", bias="both")),
+        ("agg_combiner2_sigmoid", Combiner(HierarchicalConfig(), SPEC, 2)),
+        ("agg_combiner3_gelu_bias", Combiner(HierarchicalConfig(activation="gelu", bias="both"), SPEC, 3)),
     ],
 )
 def test_combiner(name: str, combiner: Combiner) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from golden_names import (
@@ -16,19 +18,22 @@ from golden_names import (
     sequence_places,
 )
 
+from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.mixers.recurrent import ATRCell, GRUCell, LNLSTMCell, RecurrentMixer
+from deepwire.model.mixers.recurrent import ATRConfig, GRUConfig, LNLSTMConfig, RecurrentMixer
 
-EPS = 1e-6
+SPEC = replace(
+    ModelConfig.model_validate({"dropout": 0.0}).specs()["decoder"], mixer_width=32, dim=32, norm_eps=1e-6
+)
 
 CELLS = {
-    "lnlstm_cell_tanh": LNLSTMCell(32, 32, eps=EPS, gate_norm="joint"),
-    "lnlstm_cell_gelu_bias_rect": LNLSTMCell(
-        32, 24, eps=EPS, gate_norm="joint", activation="gelu", bias=True
+    "lnlstm_cell_tanh": LNLSTMConfig(gate_norm="joint").cell(SPEC),
+    "lnlstm_cell_gelu_bias_rect": LNLSTMConfig(gate_norm="joint", activation="gelu", bias=True).cell(
+        replace(SPEC, dim=24)
     ),
-    "atr_cell": ATRCell(32, 32, carried="product"),
-    "gru_cell": GRUCell(32, 32, eps=EPS),
+    "atr_cell": ATRConfig(carried="product").cell(SPEC),
+    "gru_cell": GRUConfig().cell(SPEC),
 }
 
 
@@ -53,8 +58,8 @@ def test_cell(name: str) -> None:
 
 
 SEQUENCES = {
-    "lnlstm_seq": LNLSTMCell(32, 32, eps=EPS, gate_norm="joint"),
-    "atr_seq": ATRCell(32, 32, carried="product"),
+    "lnlstm_seq": LNLSTMConfig(gate_norm="joint").cell(SPEC),
+    "atr_seq": ATRConfig(carried="product").cell(SPEC),
 }
 
 

@@ -9,7 +9,7 @@ from golden_names import GRADIENT_TOLERANCE, OUTPUT_TOLERANCE, case, deviation
 from torch import Tensor
 
 from deepwire.model.config import ModelConfig
-from deepwire.model.fusions.routing import DynamicRouting, DynamicRoutingConfig, EMRouting
+from deepwire.model.fusions.routing import DynamicRouting, DynamicRoutingConfig, EMRouting, EMRoutingConfig
 from deepwire.ops.routing import dynamic_routing
 
 
@@ -23,7 +23,7 @@ def test_em_routing_in_the_normalised_form() -> None:
     golden = case("em_routing")
     votes = golden["in/votes"].clone().requires_grad_()
     activation = golden["in/activation"].clone().requires_grad_()
-    routing = EMRouting(3, iterations=3, inverse_temperature=0.01, form="normalised")
+    routing = EMRouting(EMRoutingConfig(iterations=3, inverse_temperature=0.01, form="normalised"), 3)
     with torch.no_grad():
         routing.beta_u.copy_(golden.params["beta_u"])
         routing.beta_a.copy_(golden.params["beta_a"])

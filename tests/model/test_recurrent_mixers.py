@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -14,7 +15,14 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.mixers.recurrent import ATRCell, Cell, GRUCell, LNLSTMCell, RecurrentMixer
+from deepwire.model.mixers.recurrent import (
+    ATRConfig,
+    Cell,
+    GRUConfig,
+    LNLSTMConfig,
+    RecurrentMixer,
+    RecurrentSection,
+)
 from deepwire.testing import small_model
 
 LSTM, ATR, GRU = {"type": "ln_lstm"}, {"type": "atr"}, {"type": "gru"}
@@ -52,6 +60,12 @@ def advance(cell: Cell, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, .
     return cell(read.apply(x), state, recurrent, None, Context())
 
 
+def cell_of(config: RecurrentSection, width: int, dim: int) -> Any:
+    """A cell that reads vectors of one width and gives those of another, without dropout."""
+    spec = ModelConfig.model_validate({"dropout": 0.0}).specs()["decoder"]
+    return config.cell(replace(spec, mixer_width=width, dim=dim, norm_eps=EPS))
+
+
 def disturbed(cell: Cell) -> Cell:
     """The same cell with parameters away from ones and zeros."""
     with torch.no_grad():
@@ -70,7 +84,7 @@ def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 @pytest.mark.parametrize("bias", [False, True])
 def test_atr_in_both_published_forms(carried: Literal["state", "product"], bias: bool) -> None:
     """h' = i p + f h in the paper, i p + f q in Neutron."""
-    cell = disturbed(ATRCell(5, 6, carried=carried, bias=bias))
+    cell = disturbed(cell_of(ATRConfig(carried=carried, bias=bias), 5, 6))
     x, output = torch.randn(3, 5), torch.randn(3, 6)
     p = x @ cell.input.weight.t() + (cell.input.bias if bias else 0)
     q = output @ cell.recurrent.weight.t() + (cell.recurrent.bias if bias else 0)
@@ -79,12 +93,12 @@ def test_atr_in_both_published_forms(carried: Literal["state", "product"], bias:
     torch.testing.assert_close(advance(cell, x, (output,))[0], expected)
 
 
-CELLS = {
-    "ln_lstm": lambda width, dim: LNLSTMCell(width, dim, eps=EPS),
-    "joint": lambda width, dim: LNLSTMCell(width, dim, eps=EPS, gate_norm="joint", bias=True),
-    "atr": ATRCell,
-    "atr_product": lambda width, dim: ATRCell(width, dim, carried="product"),
-    "gru": lambda width, dim: GRUCell(width, dim, eps=EPS, bias=True),
+CELLS: dict[str, RecurrentSection] = {
+    "ln_lstm": LNLSTMConfig(),
+    "joint": LNLSTMConfig(gate_norm="joint", bias=True),
+    "atr": ATRConfig(),
+    "atr_product": ATRConfig(carried="product"),
+    "gru": GRUConfig(bias=True),
 }
 
 
@@ -99,7 +113,7 @@ CELLS = {
 def test_a_sequence_is_its_steps(name: str, width: int, dim: int, length: int, seed: int) -> None:
     """At every length, and for every width of input and output."""
     torch.manual_seed(seed)
-    mixer = RecurrentMixer(disturbed(CELLS[name](width, dim)))
+    mixer = RecurrentMixer(disturbed(cell_of(CELLS[name], width, dim)))
     x = torch.randn(2, length, width)
     with torch.no_grad():
         mixer.initial.normal_()
@@ -116,7 +130,7 @@ def test_a_sequence_is_its_steps(name: str, width: int, dim: int, length: int, s
 @pytest.mark.parametrize("name", sorted(CELLS))
 def test_the_initial_state_is_learned_and_begins_at_zero(name: str) -> None:
     """One for all rows; the first output depends on all of it."""
-    mixer = RecurrentMixer(CELLS[name](4, 4))
+    mixer = RecurrentMixer(cell_of(CELLS[name], 4, 4))
     assert not mixer.initial.any()
     x = torch.randn(1, 3, 4).expand(5, 3, 4)
     y = mixer(x, Context())

@@ -71,31 +71,17 @@ class HierarchicalConfig(AggregationSection):
 class Combiner(nn.Module):
     """AGG(x_1, ..., x_k) = LN(W_2 act(W_1 [x_1; ...; x_k] + b_1) + x_1 + ... + x_k) (Dou et al. 2018).
 
-    Args:
-        inputs: Number k of vectors.
-        dim: Their width d.
-        hidden: Rows of W_1.
-        norm: LN, called with the target languages too.
-        activation, bias, dropout: As in `HierarchicalConfig`.
+    `inputs` is the number k of vectors.
     """
 
-    def __init__(
-        self,
-        inputs: int,
-        dim: int,
-        hidden: int,
-        norm: nn.Module,
-        *,
-        activation: CombinerActivation = "sigmoid",
-        bias: CombinerBias = "first",
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, config: HierarchicalConfig, spec: StackSpec, inputs: int) -> None:
         super().__init__()
-        self.input = nn.Linear(inputs * dim, hidden, bias=bias != "none")
-        self.output = nn.Linear(hidden, dim, bias=bias == "both")
-        self.norm = norm
-        self.activation = _ACTIVATIONS[activation]
-        self.dropout = Dropout(dropout)
+        hidden = config.hidden or spec.feed_forward
+        self.input = nn.Linear(inputs * spec.dim, hidden, bias=config.bias != "none")
+        self.output = nn.Linear(hidden, spec.dim, bias=config.bias == "both")
+        self.norm = spec.norm()
+        self.activation = _ACTIVATIONS[config.activation]
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, vectors: Sequence[Tensor], context: Context) -> Tensor:
         """Merge k tensors `[..., d]` into one of the same shape."""
@@ -103,14 +89,12 @@ class Combiner(nn.Module):
         total = self.dropout(self.output(hidden))
         for vector in vectors:
             total = total + vector
-        merged: Tensor = self.norm(total, context)
-        return merged
+        return self.norm(total, context)
 
     def input_norms(self) -> Tensor:
         """Frobenius norm of the part of W_1 that reads each of the k vectors, `[k]`."""
         parts = self.input.weight.detach().view(len(self.input.weight), -1, self.output.out_features)
-        norms: Tensor = parts.norm(dim=(0, 2))
-        return norms
+        return parts.norm(dim=(0, 2))
 
 
 class Hierarchical(Aggregation):
@@ -126,17 +110,8 @@ class Hierarchical(Aggregation):
         combiners = []
         for first in range(0, spec.layers, config.block):
             outputs = min(config.block, spec.layers - first)
-            combiners.append(
-                Combiner(
-                    outputs + (1 if first and config.block_input else 0),
-                    spec.dim,
-                    config.hidden or spec.feed_forward,
-                    spec.norm(),
-                    activation=config.activation,
-                    bias=config.bias,
-                    dropout=config.dropout,
-                )
-            )
+            inputs = outputs + (1 if first and config.block_input else 0)
+            combiners.append(Combiner(config, spec, inputs))
         self.combiners = nn.ModuleList(combiners)
 
     def start(self, x: Tensor, context: Context) -> tuple[History, Tensor]:

@@ -52,8 +52,7 @@ class LayerNetwork(nn.Module):
     def norms(self, layers: int) -> Tensor:
         """Frobenius norm of the part of the first map that reads each of the L layers, `[L]`."""
         weight = self.maps[0].get_parameter("weight").detach()
-        norms: Tensor = weight.view(len(weight), layers, -1).norm(dim=(0, 2))
-        return norms
+        return weight.view(len(weight), layers, -1).norm(dim=(0, 2))
 
 
 def network_norms(key: str, title: str, networks: nn.ModuleList) -> DepthWeights:
@@ -228,12 +227,9 @@ class DynamicRouting(RoutingFusion):
 class EMRouting(nn.Module):
     """EM routing with learned costs beta_u and beta_a, see `deepwire.ops.routing.em_routing`."""
 
-    def __init__(
-        self, capsules: int, *, iterations: int, inverse_temperature: float, form: EMForm = "hinton"
-    ) -> None:
+    def __init__(self, config: EMRoutingConfig, capsules: int) -> None:
         super().__init__()
-        self.iterations, self.inverse_temperature = iterations, inverse_temperature
-        self.form: EMForm = form
+        self.config = config
         self.beta_u, self.beta_a = (nn.Parameter(torch.zeros(capsules)) for _ in range(2))
 
     def forward(self, votes: Tensor, activation: Tensor) -> OutputCapsules:
@@ -243,9 +239,9 @@ class EMRouting(nn.Module):
             activation,
             self.beta_u,
             self.beta_a,
-            iterations=self.iterations,
-            inverse_temperature=self.inverse_temperature,
-            form=self.form,
+            iterations=self.config.iterations,
+            inverse_temperature=self.config.inverse_temperature,
+            form=self.config.form,
         )
 
 
@@ -268,12 +264,7 @@ class EMRoutingFusion(RoutingFusion):
         super().__init__(config, spec)
         self.activations = Activations(spec, config.input_maps)
         self.activated = config.output == "activated"
-        self.routing = EMRouting(
-            self.capsules,
-            iterations=config.iterations,
-            inverse_temperature=config.inverse_temperature,
-            form=config.form,
-        )
+        self.routing = EMRouting(config, self.capsules)
 
     def route(self, votes: Tensor, layers: Tensor) -> Tensor:
         """The output capsules."""

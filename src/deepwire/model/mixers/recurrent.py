@@ -69,8 +69,7 @@ class PackedLinearMap(NamedTuple):
 
     def apply(self, x: Tensor) -> Tensor:
         """Apply it to the last axis."""
-        mapped: Tensor = self.linear(x.to(self.dtype))
-        return mapped
+        return self.linear(x.to(self.dtype))
 
     def add_to(self, projected: Tensor, x: Tensor) -> Tensor:
         """Add it to `projected`; both `[rows, out]`."""
@@ -164,8 +163,7 @@ class RecurrentMixer(Mixer):
         inputs = (projected,) if dropout_mask is None else (projected, dropout_mask)
 
         def step(state: State, now: tuple[Tensor, ...]) -> State:
-            following: State = self.cell(now[0], state, recurrent, now[1] if len(now) > 1 else None, context)
-            return following
+            return self.cell(now[0], state, recurrent, now[1] if len(now) > 1 else None, context)
 
         return over_positions(step, state, inputs)
 
@@ -203,16 +201,7 @@ class GRUConfig(RecurrentSection):
 
     def cell(self, spec: StackSpec) -> Cell:
         """One unit."""
-        return GRUCell(
-            spec.mixer_width,
-            spec.dim,
-            eps=spec.norm_eps,
-            activation=self.activation,
-            gate_norm=self.gate_norm,
-            bias=self.bias,
-            dropout=spec.dropout.activation,
-            languages=spec.languages,
-        )
+        return GRUCell(self, spec)
 
 
 class GRUCell(Cell):
@@ -224,26 +213,16 @@ class GRUCell(Cell):
 
     leaves: ClassVar[int] = 1
 
-    def __init__(
-        self,
-        width: int,
-        dim: int,
-        *,
-        eps: float,
-        activation: CandidateActivation = "tanh",
-        gate_norm: GateNorm = "joint",
-        bias: bool = False,
-        dropout: float = 0.0,
-        languages: int = 0,
-    ) -> None:
+    def __init__(self, config: GRUConfig, spec: StackSpec) -> None:
         super().__init__()
-        self.width, self.dim, self.biased, self.dropout = width, dim, bias, dropout
+        width, dim, bias, joint = spec.mixer_width, spec.dim, config.bias, config.gate_norm == "joint"
+        self.width, self.dim, self.biased, self.dropout = width, dim, bias, spec.dropout.activation
         self.gates = Linear(width + dim, 2 * dim, bias=bias, parts=2)
         self.input = nn.Linear(width, dim, bias=bias)
         self.recurrent = nn.Linear(dim, dim, bias=bias)
-        self.gate_norm = GroupedLayerNorm(2, dim, eps=eps, joint=gate_norm == "joint", languages=languages)
-        self.norm = layer_norm(dim, eps, languages)
-        self.activation = CANDIDATE_ACTIVATIONS[activation]
+        self.gate_norm = GroupedLayerNorm(2, dim, eps=spec.norm_eps, joint=joint, languages=spec.languages)
+        self.norm = layer_norm(dim, spec.norm_eps, spec.languages)
+        self.activation = CANDIDATE_ACTIVATIONS[config.activation]
 
     def linear_maps(self) -> tuple[LinearMap, LinearMap]:
         """Gates and candidate from one product of x, `[3 d, d_in]`, and one of h, `[3 d, d]`."""
@@ -296,16 +275,7 @@ class LNLSTMConfig(RecurrentSection):
 
     def cell(self, spec: StackSpec) -> Cell:
         """One LSTM."""
-        return LNLSTMCell(
-            spec.mixer_width,
-            spec.dim,
-            eps=spec.norm_eps,
-            activation=self.activation,
-            gate_norm=self.gate_norm,
-            bias=self.bias,
-            dropout=spec.dropout.activation,
-            languages=spec.languages,
-        )
+        return LNLSTMCell(self, spec)
 
 
 class LNLSTMCell(Cell):
@@ -317,23 +287,13 @@ class LNLSTMCell(Cell):
 
     leaves: ClassVar[int] = 2
 
-    def __init__(
-        self,
-        width: int,
-        dim: int,
-        *,
-        eps: float,
-        activation: CandidateActivation = "tanh",
-        gate_norm: GateNorm = "separate",
-        bias: bool = False,
-        dropout: float = 0.0,
-        languages: int = 0,
-    ) -> None:
+    def __init__(self, config: LNLSTMConfig, spec: StackSpec) -> None:
         super().__init__()
-        self.width, self.dim, self.dropout = width, dim, dropout
-        self.linear = Linear(width + dim, 4 * dim, bias=bias, parts=4)
-        self.norm = GroupedLayerNorm(4, dim, eps=eps, joint=gate_norm == "joint", languages=languages)
-        self.activation = CANDIDATE_ACTIVATIONS[activation]
+        width, dim, joint = spec.mixer_width, spec.dim, config.gate_norm == "joint"
+        self.width, self.dim, self.dropout = width, dim, spec.dropout.activation
+        self.linear = Linear(width + dim, 4 * dim, bias=config.bias, parts=4)
+        self.norm = GroupedLayerNorm(4, dim, eps=spec.norm_eps, joint=joint, languages=spec.languages)
+        self.activation = CANDIDATE_ACTIVATIONS[config.activation]
 
     def linear_maps(self) -> tuple[LinearMap, LinearMap]:
         """The halves of the one map that read x and h."""
@@ -376,7 +336,7 @@ class ATRConfig(RecurrentSection):
 
     def cell(self, spec: StackSpec) -> Cell:
         """One recurrence."""
-        return ATRCell(spec.mixer_width, spec.dim, carried=self.carried, bias=self.bias)
+        return ATRCell(self, spec)
 
 
 class ATRCell(Cell):
@@ -388,11 +348,11 @@ class ATRCell(Cell):
 
     leaves: ClassVar[int] = 1
 
-    def __init__(self, width: int, dim: int, *, carried: ATRCarried = "state", bias: bool = True) -> None:
+    def __init__(self, config: ATRConfig, spec: StackSpec) -> None:
         super().__init__()
-        self.dim, self.carried = dim, carried
-        self.input = nn.Linear(width, dim, bias=bias)
-        self.recurrent = nn.Linear(dim, dim, bias=bias)
+        self.dim, self.carried = spec.dim, config.carried
+        self.input = nn.Linear(spec.mixer_width, spec.dim, bias=config.bias)
+        self.recurrent = nn.Linear(spec.dim, spec.dim, bias=config.bias)
 
     def linear_maps(self) -> tuple[LinearMap, LinearMap]:
         """The two maps."""
