@@ -82,9 +82,9 @@ class StandardError:
             low, high = (middle, high) if self.p_value(middle) > level else (low, middle)
         return high
 
-    def visible(self, level: float, power: float = 0.8) -> float:
-        """The smallest true difference whose p-value is below a level in so many of all repetitions."""
-        return self.critical(level) + self.critical(2 * (1 - power))
+    def visible(self, level: float) -> float:
+        """The smallest true difference whose p-value is below a level in 80 % of all repetitions."""
+        return self.critical(level) + self.critical(2 * (1 - 0.8))
 
 
 def _student_tail(values: Floats, degrees: int) -> Floats:
