@@ -300,7 +300,6 @@ def _announced() -> Mapping[tuple[str, str], Sequence[EntryPoint]]:
 
 
 def _loaded(place: str) -> object:
-    """The class or function at a place."""
     module, _, name = place.rpartition(".")
     try:
         return getattr(_imported(module), name)

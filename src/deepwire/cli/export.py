@@ -159,7 +159,6 @@ def _quantization(export_format: ExportFormat, name: str | None, int8: bool) -> 
 
 
 def _require_language(model: LoadedModel, name: str) -> None:
-    """Check that the language of --text is known, of a model of several directions."""
     from deepwire.decoding.model_inputs import LanguageSelector
     from deepwire.decoding.model_loading import languages_of
 

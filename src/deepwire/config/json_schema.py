@@ -60,7 +60,6 @@ class _Builder:
         self._classes: dict[str, type[Section]] = {}
 
     def mapping(self, section: type[Section]) -> Schema:
-        """A section written out, key by key."""
         return {
             "type": "object",
             "description": _first_paragraph(section),

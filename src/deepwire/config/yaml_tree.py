@@ -177,7 +177,6 @@ class _Builder:
         return UsageError(": ".join(filter(None, (str(self._at(line)), ".".join(self._path), text))), hint)
 
     def syntax_error(self, error: yaml.MarkedYAMLError) -> UsageError:
-        """A parser's error as a UsageError."""
         mark = error.problem_mark or error.context_mark
         line, problem = 0 if mark is None else mark.line, error.problem or "not valid YAML"
         if "'\\t'" in problem:

@@ -115,7 +115,6 @@ class _Forms(NamedTuple):
 
     @classmethod
     def of(cls, phrases: Sequence[Sequence[Phrase]]) -> _Forms:
-        """The forms of some sentences."""
         rows = [_forms_of(required) for required in phrases]
         sizes = [max(len(row[part]) for row in rows) for part in range(len(cls._fields))]
         return cls(
@@ -126,7 +125,6 @@ class _Forms(NamedTuple):
         )
 
     def keep(self, sentences: Tensor) -> _Forms:
-        """Only the forms of these sentences."""
         return _Forms(*(part.index_select(0, sentences) for part in self))
 
 
@@ -172,7 +170,6 @@ class _Rows(NamedTuple):
     fit: Tensor
 
     def mapped(self, rows: Tensor) -> _Rows:
-        """The state of some sentences."""
         return _Rows(*(part.index_select(0, rows) for part in self))
 
 
@@ -362,7 +359,6 @@ class _ConstrainedSearch(BeamSearch):
             self.results[self.numbers[row]] = require_finite(whole) if whole else []
 
     def keep(self, sentences: Tensor) -> None:
-        """Only these sentences stay in the batch."""
         super().keep(sentences)
         sentences = sentences.cpu()
         self._forms, self._rows = self._forms.keep(sentences), self._rows.mapped(sentences)

@@ -114,7 +114,6 @@ class TextGenerator:
 
     @torch.inference_mode()
     def _probabilities(self, prompts: Sequence[Sequence[int]]) -> list[float]:
-        """Log-probability of each prompt."""
         if not any(prompts):
             return [0.0] * len(prompts)
         read = pad_batch([[EOS, *each[:-1]] if each else [] for each in prompts], self.device)
@@ -127,7 +126,6 @@ class TextGenerator:
         return self.vocabulary.size if token == LINE_BREAK else token
 
     def _ids(self, number: int, prompt: str) -> list[int]:
-        """The subwords of a prompt, as in a document."""
         if self.text.unit == "lines":
             if joined(prompt) != prompt:
                 raise UsageError(

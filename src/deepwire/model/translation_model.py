@@ -107,11 +107,7 @@ class TranslationModel(nn.Module, ABC):
         return stacks[side]
 
     def _checked(self, languages: Tensor | None, rows: Tensor) -> Tensor | None:
-        """The target languages of so many rows; None where nothing depends on them.
-
-        Raises:
-            UsageError: They are missing, or are not one for each row.
-        """
+        """The target languages of so many rows; None where nothing depends on them."""
         if not self.languages and not self.head.selects_by_language:
             return None
         if languages is None:

@@ -219,8 +219,6 @@ class _LimitedProtocol(H11Protocol):
 
 
 class _ServerConfig(uvicorn.Config):
-    """The settings of uvicorn, and our limits."""
-
     def __init__(self, app: Any, limits: Limits) -> None:
         super().__init__(
             app,

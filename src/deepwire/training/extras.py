@@ -189,7 +189,6 @@ class LayerDrop(Extra):
             )
 
     def _shares(self, stack: Stack, probability: float) -> list[float]:
-        """The probability of each layer of a stack."""
         if self._config.depth == "constant":
             return [probability] * stack.depth
         return [probability * (layer + 1) / stack.depth for layer in range(stack.depth)]

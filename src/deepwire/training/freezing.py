@@ -96,11 +96,7 @@ def with_rate_factors(
 
 
 def _learning(model: nn.Module, pattern: str, setting: str) -> list[nn.Parameter]:
-    """The parameters that a pattern of a setting matches and that are not frozen.
-
-    Raises:
-        UsageError: It matches no parameter at all.
-    """
+    """The parameters that a pattern of a setting matches and that are not frozen."""
     named = list(model.named_parameters(remove_duplicate=False))
     matched = [parameter for name, parameter in named if matches(name, (pattern,))]
     if not matched:

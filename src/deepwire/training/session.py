@@ -325,7 +325,6 @@ def make_trainer(run: TrainingRun) -> Trainer:
 
 
 def _extras(run: TrainingRun, model: TranslationModel, average: MovingAverage | None) -> Iterator[Extra]:
-    """The extras that the settings ask for."""
     spec, config, encoder = run.spec, run.spec.config, model.stacks().get("encoder")
     connections = [type(stack.connection) for stack in model.stacks().values()]
     changing = any(each.begin_update is not Connection.begin_update for each in connections)

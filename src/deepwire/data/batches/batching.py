@@ -120,7 +120,6 @@ class _Window:
     places: Indices
 
     def batch(self, rows: Indices, collator: Collator) -> Batch:
-        """The arrays of a batch of this process."""
         places = self.places[rows]
         return collator.collate(self.source.gather(places), self.target.gather(places), self.lines[rows])
 

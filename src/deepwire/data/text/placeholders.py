@@ -119,7 +119,6 @@ def message_branches(text: str) -> list[tuple[int, int]]:
 
 
 def _closing_braces(text: str) -> dict[int, int]:
-    """Where each brace is closed."""
     closing, opened = dict[int, int](), list[int]()
     for brace in _BRACE.finditer(text):
         if brace[0] == "{":

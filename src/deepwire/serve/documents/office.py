@@ -79,7 +79,6 @@ class _PackageDocument:
         self.units: Sequence[Sequence[Run]] = [unit for _, text in self.parts.values() for unit in text.units]
 
     def render(self, translations: Sequence[Pieces]) -> bytes:
-        """The package with other texts."""
         pieces = iter(translations)
         texts = {
             name: xml.encoded(text.text_with([next(pieces) for _ in text.units]))

@@ -161,7 +161,6 @@ def _check(source: str, name: str) -> None:
 
 
 def _tree(source: str, name: str) -> Node:
-    """The nodes of a file that is XML."""
     top = node = Node("", 0, len(source), 0, len(source), None)
     at = depth = 0
     for token in _TOKEN.finditer(source):
