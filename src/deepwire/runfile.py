@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from os import PathLike
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from deepwire.model.stack_spec import Side
 
 Value = TypeVar("Value")
+Seen = TypeVar("Seen")
 TaskName = Literal["translation", "language_model"]
 
 _PRESETS: Mapping[object, Mapping[str, Mapping[str, object]]] = {
@@ -129,7 +130,10 @@ class RunFile(Section):
             for name in ("bleu", "metrics", "metric", "bleu_every", "beam", "max_sentences", "max_tokens"):
                 yield f"training.validation.{name}", "there is no validation set; set data.valid"
             yield "training.checkpoint.keep_best", "no checkpoint is the best without data.valid"
-        if self.training.record.depth_weights and not self._learns_depth_weights():
+        if self.training.record.depth_weights and not self._of_stacks(
+            # They are put together where a stack's parameters are.
+            lambda stacks: any(stack.depth_weights() for stack in stacks.values())
+        ):
             yield "training.record.depth_weights", "this model learns no weights of layers"
 
     @model_validator(mode="after")
@@ -193,10 +197,10 @@ class RunFile(Section):
                 self.training.optimizer.check_parametrization()
             if model.share_layers:
                 place = "model."
-                self._stacks()
+                self._of_stacks(dict)
             if decoding.group_range is not None:
                 place = f"decoding.groups {decoding.groups}: "
-                self._stacks()["decoder"].restrict(*decoding.group_range)
+                self._of_stacks(dict)["decoder"].restrict(*decoding.group_range)
         except ValueError as error:
             yield f"{place}{error}"
 
@@ -204,23 +208,12 @@ class RunFile(Section):
         """Entries of both vocabularies of a model, where each has so many; 0: there is no source."""
         return (0 if self.data.text is not None else size, size)
 
-    def _learns_depth_weights(self) -> bool:
-        """Whether a stack shows weights of layers, which are put together where its parameters are."""
+    def _of_stacks(self, look: Callable[[dict[Side, Stack]], Seen]) -> Seen:
+        """A fact that only the stacks know about themselves, which are built without values."""
         from deepwire.model.build import build_stacks
         from deepwire.model.meta_init import outline
 
-        def look() -> bool:
-            stacks = build_stacks(self.model, self.model.specs())
-            return any(stack.depth_weights() for stack in stacks.values())
-
-        return outline(self.model, look)
-
-    def _stacks(self) -> dict[Side, Stack]:
-        """The stacks without values, for what only they know about themselves."""
-        from deepwire.model.build import build_stacks
-        from deepwire.model.meta_init import outline
-
-        return outline(self.model, lambda: build_stacks(self.model, self.model.specs()))
+        return outline(self.model, lambda: look(build_stacks(self.model, self.model.specs())))
 
 
 CHANGEABLE = frozenset(key for key, field in keys_below(RunFile) if field.json_schema_extra == MAY_CHANGE)
@@ -383,7 +376,8 @@ def _with_absolute_paths(settings: Settings[RunFile]) -> RunFile:
 def _moved(value: Value, path: tuple[str | int, ...], settings: Settings[RunFile]) -> Value:
     changed: object = value
     if isinstance(value, Path):
-        changed = absolute(value, _folder(path, settings))
+        location = settings.location_of(path)
+        changed = absolute(value, settings.document.folder if location is None else location.folder)
     elif isinstance(value, Section):
         fields = {name: (getattr(value, name), (*path, name)) for name in type(value).model_fields}
         moved = {name: _moved(old, where, settings) for name, (old, where) in fields.items()}
@@ -393,8 +387,3 @@ def _moved(value: Value, path: tuple[str | int, ...], settings: Settings[RunFile
         items = [_moved(item, (*path, index), settings) for index, item in enumerate(value)]
         changed = type(value)(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value
     return changed  # type: ignore[return-value]  # the same type, by construction
-
-
-def _folder(path: tuple[str | int, ...], settings: Settings[RunFile]) -> Path:
-    location = settings.location_of(path)
-    return location.folder if location is not None else settings.document.folder

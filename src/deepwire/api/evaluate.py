@@ -178,7 +178,8 @@ def _scored(
     warn = logging.getLogger("deepwire").warning
     texts, references, text = texts_of(read.items(), references, text, settings, warn)
     if not settings.language:
-        settings = replace(settings, language=_target(read.values()))
+        names = [name for system in read.values() for name in _names_of(system)]
+        settings = replace(settings, language=model_texts.target_language(names[0]) if names else "")
     report = score_texts(texts, references, settings, paired, warn, text)
     for warning in report.warnings:
         warn(warning)
@@ -266,14 +267,6 @@ def _read_system(system: System, name: str) -> ReadSystem:
             )
         return model
     return Text(name, _text(system, name).lines)
-
-
-def _target(systems: Iterable[ReadSystem]) -> str:
-    """The language that the first model translates into, where one is named; of one direction only."""
-    for system in systems:
-        for name in _names_of(system):
-            return model_texts.target_language(name)
-    return ""
 
 
 def _names_of(system: ReadSystem) -> Sequence[str]:

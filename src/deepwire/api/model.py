@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Self, cast
 
 from deepwire.checkpoint.store import require_translation
@@ -211,7 +210,6 @@ class Model(Translator):
 
 
 def _option(name: str, value: object) -> object:
-    """An option of an analysis as its function takes it."""
     if name in ("source", "reference") and isinstance(value, str):
         return Path(value)
     if name == "direction" and value is not None:
@@ -219,20 +217,11 @@ def _option(name: str, value: object) -> object:
     return (value,) if name == "sides" and isinstance(value, str) else value
 
 
-def _lab() -> ModuleType:
-    """The analyses, an add-on on which nothing here depends.
-
-    Raises:
-        UsageError: This copy of deepwire has none.
-    """
-    try:
-        return import_module("deepwire.lab")
+def _analysis(name: object) -> Callable[..., Finding]:
+    try:  # an add-on on which nothing here depends
+        known: dict[str, str] = import_module("deepwire.lab").OF_A_MODEL
     except ModuleNotFoundError as error:
         raise UsageError("this copy of deepwire has no analyses: deepwire.lab is missing") from error
-
-
-def _analysis(name: object) -> Callable[..., Finding]:
-    known: dict[str, str] = _lab().OF_A_MODEL
     if not isinstance(name, str) or name not in known:
         raise UsageError(f"no analysis {name!r} of a loaded model", f"choose one of {', '.join(known)}")
     module, _, function = known[name].partition(":")

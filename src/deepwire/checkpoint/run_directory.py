@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -320,11 +320,7 @@ class RunDirectory:
 
 
 def _folders(parent: Path) -> list[Path]:
-    """The folders in ``parent``; none where it does not exist.
-
-    Raises:
-        UnreadableError: If it cannot be read.
-    """
+    """The folders in ``parent``; none where it does not exist."""
     try:
         with os.scandir(parent) as entries:
             return [parent / entry.name for entry in entries if entry.is_dir()]
@@ -338,16 +334,9 @@ def _checkpoint(update: int, folder: Path) -> Checkpoint:
     check_file(folder, STATE)
     state = read_json(folder / STATE)
     scores = state.get("scores")
-    return Checkpoint(
-        update,
-        folder,
-        _numbers(scores) if isinstance(scores, dict) else {},
-        interim=state.get("interim") is True,
-    )
-
-
-def _numbers(scores: Mapping[object, object]) -> dict[str, float]:
-    return {str(name): float(score) for name, score in scores.items() if isinstance(score, int | float)}
+    found = scores.items() if isinstance(scores, dict) else ()
+    numbers = {str(name): float(score) for name, score in found if isinstance(score, int | float)}
+    return Checkpoint(update, folder, numbers, interim=state.get("interim") is True)
 
 
 def _entry(path: Path, *keys: str) -> object:

@@ -288,11 +288,6 @@ def require_translation(name: str | Path, metadata: Mapping[str, object]) -> Non
         )
 
 
-def recorded_languages(record: dict[str, object]) -> int:
-    """How many languages the model of a record from `read_config` has; 0 for a model of one language pair."""
-    return len(language_names(metadata_of(record)))
-
-
 def language_names(metadata: dict[str, object]) -> tuple[str, ...]:
     """The names under `languages` of a model's metadata; none for a model of one language pair."""
     names = metadata.get("languages")
@@ -373,7 +368,7 @@ def _fitting_model(
     sizes = (source, vocabularies.target.size + tags)
     if sizes != named:
         raise ModelError(f"{folder}: vocabulary/ and tags make {sizes} entries, but {CONFIG} names {named}")
-    languages = recorded_languages(record)
+    languages = len(language_names(metadata_of(record)))
     if config.languages.used and not languages:
         raise ModelError(f"{folder / CONFIG}: has parameters of each target language, but names no languages")
     # On the meta device nothing is allocated, so a configuration of absurd sizes is refused for free.

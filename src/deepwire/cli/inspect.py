@@ -118,10 +118,10 @@ def _from_model(name: str) -> Subject:
     from deepwire.checkpoint.model_path import find_model
     from deepwire.checkpoint.store import (
         CONFIG,
+        language_names,
         metadata_of,
         read_config,
         recorded_config,
-        recorded_languages,
         require_model,
     )
     from deepwire.data.languages import Languages
@@ -135,8 +135,8 @@ def _from_model(name: str) -> Subject:
     source, target = (size if isinstance(size, int) else -1 for size in sizes)
     if source < (0 if model.is_decoder_only else 1) or target < 1:
         raise ModelError(f"{folder / CONFIG}: names no vocabulary sizes")
-    languages = recorded_languages(record)
-    named = Languages.from_metadata(metadata_of(record))
+    metadata = metadata_of(record)
+    languages, named = len(language_names(metadata)), Languages.from_metadata(metadata)
     return Subject(str(folder), "model", model, source, target, "the model", languages, named)
 
 

@@ -106,7 +106,8 @@ class Duration:
         """
         if isinstance(value, cls):
             return value
-        text = str(parse_count(value)) if isinstance(value, int | float) and _whole(value) else value
+        whole = isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
+        text = str(parse_count(value)) if whole else value
         match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
         if match is None:
             raise ValueError(
@@ -130,10 +131,6 @@ class Duration:
         return core_schema.no_info_plain_validator_function(
             cls.parse, serialization=core_schema.to_string_ser_schema(when_used="always")
         )
-
-
-def _whole(value: float) -> bool:
-    return not isinstance(value, bool) and float(value).is_integer()
 
 
 def _scaled(digits: str, scale: str, original: str) -> int:

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -129,11 +128,7 @@ def read_settings(
 
 
 def _refuse_unused(built: Section, tree: Node, file: Node, document: SettingsDocument) -> None:
-    """Refuse settings without effect that the command line gives, or the file where they never have one.
-
-    Args:
-        built: What `tree` means: the file `file` with the changes of the command line.
-    """
+    """Refuse settings without effect that the command line gives, or the file where they never have one."""
     problems, unused = Problems(), find_unused_settings(built, tree)
     if any(setting.location.file == document.label for setting in unused.values()):
         try:
@@ -295,7 +290,6 @@ def _arguments(arguments: Mapping[str, object], problems: Problems) -> Node:
 
 
 def _entries(node: Node) -> dict[str, Node]:
-    """The entries of a mapping."""
     assert isinstance(node.value, dict)
     return node.value
 
@@ -534,7 +528,9 @@ def _unused(section: Section, above: _Keys) -> Iterator[tuple[_Keys, Section, st
     for key, reason in section.unused_settings():
         *keys, name = key.split(".")
         place = [int(part) if part.isdigit() else part for part in keys]
-        owner: Any = reduce(_at, place, section)
+        owner: Any = section
+        for part in place:
+            owner = owner[part] if isinstance(part, int) else getattr(owner, part)
         field = type(owner).model_fields.get(name)  # not every choice has it
         if field is not None and getattr(owner, name) != field.get_default(call_default_factory=True):
             yield (*above, *place, name), owner, reason
@@ -543,8 +539,3 @@ def _unused(section: Section, above: _Keys) -> Iterator[tuple[_Keys, Section, st
         for index, item in enumerate(value) if isinstance(value, list | tuple) else ((None, value),):
             if isinstance(item, Section):
                 yield from _unused(item, (*above, name) if index is None else (*above, name, index))
-
-
-def _at(owner: Any, part: str | int) -> Any:
-    """The value of a section under a name, or of a list under a number."""
-    return owner[part] if isinstance(part, int) else getattr(owner, part)

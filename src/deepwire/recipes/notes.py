@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from functools import reduce
 from pathlib import Path
 from typing import Literal, cast
 
@@ -144,11 +143,9 @@ def name_suffix(parameters: Parameters, resolved: Mapping[str, PlainValue]) -> s
     """The suffix of a run's name for the values, such as ``-layers-25``: each its own directory."""
     suffix, whole = "", cast("PlainValue", resolved)
     for name, parameter in parameters.items():
-        value = reduce(_entry, parameter.sets[0].split("."), whole)
+        value = whole
+        for key in parameter.sets[0].split("."):
+            value = value.get(key) if isinstance(value, dict) else None
         if isinstance(value, int | str):
             suffix += f"-{name}-{str(value).replace('/', '-')}"
     return suffix
-
-
-def _entry(node: PlainValue, key: str) -> PlainValue:
-    return node.get(key) if isinstance(node, dict) else None
