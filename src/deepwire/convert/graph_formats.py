@@ -24,7 +24,7 @@ from torch.export import ExportedProgram
 
 from deepwire import __version__
 from deepwire.checkpoint.store import LoadedModel
-from deepwire.convert.decoding_graphs import POSITIONS, Graph, Leaf, Tensors, decoding_graphs
+from deepwire.convert.decoding_graphs import POSITIONS, Graph, Tensors, decoding_graphs
 from deepwire.convert.export_format import ExportedModel, ExportFormat, HostedModel, host_settings
 from deepwire.convert.translate import Translator
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
@@ -187,21 +187,19 @@ def _parts(argument: Tensor | Tensors | None) -> Tensors:
     return argument if isinstance(argument, tuple) else () if argument is None else (argument,)
 
 
-def _axes(leaf: Leaf) -> dict[int, object]:
-    """Which axes may change, as `torch.export` wants it."""
-    return {
-        axis: torch.export.Dim(size, min=0 if size == POSITIONS else 1, max=_LONGEST)
-        for axis, size in enumerate(leaf.shape)
-        if isinstance(size, str)
-    }
-
-
 def traced(graph: Graph) -> ExportedProgram:
     """The program of a graph, which takes its tensors in order: a few hundred operations, for any sizes."""
     tensors = tuple(tensor for part in graph.arguments for tensor in _parts(part))
-    axes = (tuple(map(_axes, graph.inputs)),)
+    axes = [
+        {
+            axis: torch.export.Dim(size, min=0 if size == POSITIONS else 1, max=_LONGEST)
+            for axis, size in enumerate(leaf.shape)
+            if isinstance(size, str)
+        }
+        for leaf in graph.inputs
+    ]
     with plain_operations(graph.module):
-        return torch.export.export(_Flat(graph), tensors, dynamic_shapes=axes)
+        return torch.export.export(_Flat(graph), tensors, dynamic_shapes=(tuple(axes),))
 
 
 @contextmanager

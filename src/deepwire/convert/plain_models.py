@@ -75,13 +75,10 @@ def _differing(section: Section, path: str, allowed: Allowed) -> Iterator[str]:
         if isinstance(value, Section) and usual is not None and kind is value:
             yield from _differing(value, f"{here}.", allowed)
         elif kind not in (allowed.get(here) or (plain,)):
-            yield here if kind is value and isinstance(value, Section) else f"{here}={_text(kind)}"
+            said = str(kind).lower() if isinstance(kind, bool) else kind
+            yield here if kind is value and isinstance(value, Section) else f"{here}={said}"
         elif isinstance(value, Section):
             yield from _differing(value, f"{here}.", allowed)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 PLAIN_ACTIVATIONS = ("relu", "gelu", "silu")

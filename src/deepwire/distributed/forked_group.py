@@ -50,7 +50,7 @@ class SharedMemoryReduce:
         os.close(self._file)
 
     @torch.no_grad()
-    def all_reduce_tensors(self, tensors: Sequence[Tensor], rank: int, barrier: Callable[[], None]) -> None:
+    def all_reduce_tensors(self, tensors: Sequence[Tensor], rank: int, barrier: Callable[[], object]) -> None:
         """Overwrite CPU tensors, of the same shapes in each process, with their sums over the processes.
 
         The order of additions is the same everywhere, and so are the bits.
@@ -100,11 +100,8 @@ class ForkedGroup(DistributedGroup):
 
     def all_reduce_tensors(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The sums over the processes, with the same bits in each, in the memory of the tensors."""
-        self._sums.all_reduce_tensors(tensors, self.rank, self._barrier)
+        self._sums.all_reduce_tensors(tensors, self.rank, lambda: self.all_reduce_numbers([0]))
         return list(tensors)
-
-    def _barrier(self) -> None:
-        self.all_reduce_numbers([0])
 
     def threads(self, wanted: int | None) -> int:
         """The share of this process in the cores."""

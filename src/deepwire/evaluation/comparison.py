@@ -217,7 +217,10 @@ def _between_spaces(metric: Metric) -> str:
 def as_text(report: ScoreReport) -> str:
     """Scores, intervals and p-values as a table, then one signature per metric."""
     if report.baseline is None:
-        blocks = ["\n".join(table(_score_rows(report)))]
+        rows = [["system", *(score.name for score in report.systems[0].scores)]]
+        for system in report.systems:
+            rows.append([system.name, *(f"{score.value:.{score.digits}f}" for score in system.scores)])
+        blocks = ["\n".join(table(rows))]
     else:
         tests = next(system for system in report.systems if system.comparisons).comparisons
         title = {"bootstrap": "paired bootstrap (Koehn 2004)", "randomization": "approximate randomisation"}
@@ -260,12 +263,6 @@ def as_json(report: ScoreReport) -> dict[str, object]:
 def score_as_json(score: Score) -> dict[str, object]:
     """A score, its signature and its details."""
     return {"name": score.name, "score": score.value, "signature": score.signature, **score.details}
-
-
-def _score_rows(report: ScoreReport) -> Iterator[list[str]]:
-    yield ["system", *(score.name for score in report.systems[0].scores)]
-    for system in report.systems:
-        yield [system.name, *(f"{score.value:.{score.digits}f}" for score in system.scores)]
 
 
 def _test_rows(report: ScoreReport) -> Iterator[list[str]]:

@@ -41,7 +41,6 @@ class _OfSacrebleu(Metric):
         return np.asarray(self._metric._extract_corpus_statistics(hypotheses, references), np.float64)
 
     def signature(self, references: int) -> str:
-        """Sacrebleu's signature."""
         self._metric.num_refs = references
         return str(self._metric.get_signature())
 
@@ -75,9 +74,10 @@ class BleuMetric(_OfSacrebleu):
             )
         # MeCab asserts that its dictionary is the right one.
         except (ImportError, OSError, RuntimeError, AssertionError) as error:
-            raise UsageError(
-                f"tokenizer {tokenize} cannot be used here", _tokenizer_hint(tokenize)
-            ) from error
+            hint = "its downloaded model may be damaged: remove it below ~/.sacrebleu/models"
+            if tokenize in ("ja-mecab", "ko-mecab"):
+                hint = f"pip install 'deepwire[{tokenize[:2]}]'"
+            raise UsageError(f"tokenizer {tokenize} cannot be used here", hint) from error
 
     def values(self, totals: Floats) -> Floats:
         """BLEU in percent `[...]` of summed lengths, matches and n-grams `[..., 10]`."""
@@ -228,11 +228,6 @@ def _require_tokenizer_model(tokenize: str) -> None:
             f"tokenizer {tokenize}: {path} is missing, its SentencePiece model",
             f"fetch it once: mkdir -p {path.parent}; curl -L -o {path} {model['url']}",
         )
-
-
-def _tokenizer_hint(tokenize: str) -> str:
-    extra = {"ja-mecab": "pip install 'deepwire[ja]'", "ko-mecab": "pip install 'deepwire[ko]'"}
-    return extra.get(tokenize, "its downloaded model may be damaged: remove it below ~/.sacrebleu/models")
 
 
 @dataclass(frozen=True)

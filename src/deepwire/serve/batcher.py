@@ -37,8 +37,7 @@ class Metrics:
     """The counters of one server, for Prometheus; nothing in them depends on what a text says."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        at = self._registry
+        at = self._registry = CollectorRegistry()
         self.requests = Counter(
             "deepwire_requests", "Answered requests by path and HTTP status.", ["path", "status"], registry=at
         )

@@ -277,7 +277,7 @@ def libretranslate_site(service: Service, token: Token | None = None, *, files: 
         OPEN | _OPEN,
         (f"{_DOWNLOADS}/",),
         _refuse,
-        close=interface.close,
+        close=interface.kept.close,
     )
 
 
@@ -331,10 +331,7 @@ class _Interface:
         self._codes = labels_by_code(labels)
         self._labels = sorted({self._codes[plain_code(label)] for label in labels}, key=language_name)
         self.documents = DocumentTranslator(service)
-        self._kept = KeptFiles()
-
-    def close(self) -> None:
-        self._kept.close()
+        self.kept = KeptFiles()
 
     def asked(self, answer: Answer, *, files: bool = False) -> Endpoint:
         """An endpoint that reads fields and needs a key."""
@@ -406,17 +403,15 @@ class _Interface:
                 translated = await self.documents.translate(file, options, resolve, client_of(request))
             except DeepwireError as error:
                 raise invalid(error.message) from None
-        name = self._kept.keep(
-            translated_name(file.name, written_code(translated.target)), translated.content
-        )
-        asyncio.get_running_loop().call_later(_KEEP_SECONDS, self._kept.drop)
+        name = self.kept.keep(translated_name(file.name, written_code(translated.target)), translated.content)
+        asyncio.get_running_loop().call_later(_KEEP_SECONDS, self.kept.drop)
         answer: dict[str, object] = {"translatedFileUrl": f"{_root(request)}{_DOWNLOADS}/{quote(name)}"}
         if translated.untranslated:
             answer["untranslated"] = list(translated.untranslated)
         return JSONResponse(answer)
 
     async def download(self, request: Request) -> Response:
-        kept = self._kept.find(str(request.path_params["name"]))
+        kept = self.kept.find(str(request.path_params["name"]))
         if kept is None:
             raise RequestError("not_found", "there is no such file, or no more")
         name = kept.name.partition(".")[2]

@@ -303,7 +303,8 @@ class Collator:
         """The arrays of a batch of the pairs `lines` `[B]` of the store."""
         output = padded_rows(*target, before=[], end=True)
         if self.separator is not None:
-            _hide_context(output, self.separator)
+            # All up to the last separator is context.
+            output[(output == self.separator)[:, ::-1].cumsum(1)[:, ::-1] > 0] = PAD
         directions = self._store.directions
         # `[B, 2]`: source and target language of each pair.
         languages = None if self._pairs is None or directions is None else self._pairs[directions[lines]]
@@ -348,12 +349,6 @@ class BlockCollator(Collator):
             target_tokens=len(target[0]) - len(lines),
             lines=lines,
         )
-
-
-def _hide_context(rows: NDArray[np.int64], separator: int) -> None:
-    """Put PAD in the place of all tokens of `[rows, longest]` up to the last separator of each."""
-    later = (rows == separator)[:, ::-1].cumsum(1)[:, ::-1]
-    rows[later > 0] = PAD
 
 
 def padded_rows(

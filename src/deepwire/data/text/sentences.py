@@ -87,11 +87,6 @@ def fitting_gap(gap: str, spaced: bool) -> str:
     return gap
 
 
-def has_words(text: str) -> bool:
-    """Whether there is a letter or a digit, and so something to translate."""
-    return any(character.isalnum() for character in text)
-
-
 def has_sentence_rules() -> bool:
     """Whether the package that tells sentences apart is installed."""
     return find_spec("sentencex") is not None
@@ -209,7 +204,7 @@ def _parts(text: str, language: str) -> Iterator[tuple[str, bool]]:
             continue
         for sentence in _sentences(line, language):
             core = sentence.strip()
-            if not has_words(core):
+            if not any(map(str.isalnum, core)):
                 yield sentence, False
                 continue
             start = sentence.index(core)

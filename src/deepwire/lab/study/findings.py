@@ -278,7 +278,11 @@ def findings(
         ]
         tables = [_scores(study), _by_test(study)]
         for title, wanted in (("Differences", False), ("Not decidable here", True)):
-            tables.append(_differences(title, [row for is_open, row in rows if is_open is wanted]))
+            chosen = [row for is_open, row in rows if is_open is wanted]
+            # Without the columns of questions and papers where no comparison has any.
+            used = [name for name in (chosen[0] if chosen else ()) if any(row[name] != "" for row in chosen)]
+            cells = [[row[name] for name in used] for row in chosen]
+            tables.append(Table(title=title, columns=used, rows=cells))
         tables += [_rates(study), _trials(study), _conditions(study)]
         made.append(
             Finding(
@@ -364,12 +368,6 @@ def _difference_row(each: Difference, corrected: float, strict: float) -> dict[s
         "a paper's [BLEU]": "" if each.pair.expected is None else _signed(each.pair.expected),
         "what a paper has": each.pair.paper,
     }
-
-
-def _differences(title: str, rows: Sequence[Mapping[str, Cell]]) -> Table:
-    """Without the columns of questions and papers where no comparison has any."""
-    used = [name for name in (rows[0] if rows else ()) if any(row[name] != "" for row in rows)]
-    return Table(title=title, columns=used, rows=[[row[name] for name in used] for row in rows])
 
 
 def _rates(study: StudyResults) -> Table:

@@ -82,7 +82,10 @@ class _PoDocument:
         self._charset = _charset(source, messages)
         self._messages = [message for message in messages if message.is_open]
         self._texts = [
-            [_read_string(text) for text in message.texts("msgid", "msgid_plural")]
+            [
+                ReplacedText(text, [block_of(text, *items_of(text), trimmed=False)])
+                for text in message.texts("msgid", "msgid_plural")
+            ]
             for message in self._messages
         ]
         self.units: Sequence[Sequence[Run]] = [
@@ -125,11 +128,6 @@ def _charset(source: str, messages: Sequence[_Message]) -> re.Match[str] | None:
                 if string.keyword == "msgstr":
                     return _CHARSET.search(source, string.begin, string.end)
     return None
-
-
-def _read_string(text: str) -> ReplacedText:
-    (items,) = items_of(text)
-    return ReplacedText(text, [block_of(text, items, trimmed=False)])
 
 
 def _with_ends(source: str, text: str) -> str:

@@ -119,8 +119,10 @@ class _Reader:
         kind: Kind = "point"
         fixed = False
         if closes:
-            self._close(name)
             kind = "close"
+            for opened in (self._skipped, self._fixed):
+                if opened[-1:] == [name]:
+                    opened.pop()
         elif name not in VOID and not attributes.endswith("/"):
             fixed = self._open(name, attributes)
             kind = "open"
@@ -160,12 +162,6 @@ class _Reader:
             self._fixed.append(tag)
             return True
         return False
-
-    def _close(self, tag: str) -> None:
-        if self._skipped and self._skipped[-1] == tag:
-            self._skipped.pop()
-        if self._fixed and self._fixed[-1] == tag:
-            self._fixed.pop()
 
     def _add_text(self, begin: int, end: int) -> None:
         if end > begin:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from functools import partial
 
 from deepwire.errors import DataError, UsageError
 from deepwire.serve.documents.document import Options
@@ -53,7 +52,7 @@ def read_json(content: bytes, options: Options) -> ReplacedText:
             options.warn(f"no string is under {name}")
     # In ASCII where all of the file is, and needs escapes for it.
     in_ascii = source.isascii() and "\\u" in source
-    return ReplacedText(source, blocks, partial(_encoded, in_ascii=in_ascii))
+    return ReplacedText(source, blocks, lambda text, _: json.dumps(text, ensure_ascii=in_ascii)[1:-1])
 
 
 def _block(begin: int, end: int, source: str) -> Block:
@@ -62,10 +61,6 @@ def _block(begin: int, end: int, source: str) -> Block:
     (items,) = items_of(text)
     items = [item._replace(begin=places[item.begin], end=places[item.end]) for item in items]
     return block_of(source, items, trimmed=False)
-
-
-def _encoded(text: str, _raw: str, *, in_ascii: bool) -> str:
-    return json.dumps(text, ensure_ascii=in_ascii)[1:-1]
 
 
 def _pattern(path: str) -> re.Pattern[str]:
