@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from deepwire.model.aggregations.aggregation import Aggregation, History
-from deepwire.model.connections.connection import Call, Connection, DepthState
+from deepwire.model.connections.connection import Connection, DepthState
 from deepwire.model.context import Context, Memory
 from deepwire.model.cross_attention import CrossAttention, CrossAttentionRecorder
 from deepwire.model.fusions.fusion import Fusion
@@ -106,7 +106,10 @@ class Stack(nn.Module):
 
     def _plan(self) -> None:
         """Find the calls that connection and fusion need, and which of them make a layer."""
-        self.calls = _needed(self.connection.calls, max(self.fusion.keeps))
+        # Nothing above the highest layer that the fusion keeps reaches a result.
+        highest, calls = max(self.fusion.keeps), self.connection.calls
+        ends = [index + 1 for index, call in enumerate(calls) if call.closes and call.layer < highest]
+        self.calls = calls[: max(ends, default=0)]
         self.depth = max((call.layer + 1 for call in self.calls), default=0)
         ends = [index + 1 for index, call in enumerate(self.calls) if call.closes]
         self.layers = [range(first, stop) for first, stop in zip([0, *ends], ends, strict=False)]
@@ -313,8 +316,9 @@ class Stack(nn.Module):
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """How the sockets weigh what comes from different depths; for analyses."""
         sockets = (self.connection, self.aggregation, self.fusion)
+        mixers = [self._mixer(layer).depth_weights() for layer in range(len(self.mixers))]
         of_sockets = tuple(weights for socket in sockets for weights in socket.depth_weights())
-        return (*mixer_weights([mixer.depth_weights() for mixer in self._mixers()]), *of_sockets)
+        return (*mixer_weights(mixers), *of_sockets)
 
     def gate_probes(self) -> tuple[GateProbe, ...]:
         """Where the gates of the sockets can be seen; for analyses."""
@@ -348,9 +352,6 @@ class Stack(nn.Module):
             by_layer[str(layers.get(name, "rest"))].append(parameter)
         return list(by_layer.items())
 
-    def _mixers(self) -> list[Mixer]:
-        return list(map(self._mixer, range(len(self.mixers))))
-
     def _mixer(self, layer: int) -> Mixer:
         return cast("Mixer", self.mixers[layer])  # a ModuleList forgets the type
 
@@ -359,9 +360,3 @@ class Stack(nn.Module):
         if len(self.crosses):
             return [cast("CrossAttention", cross) for cross in self.crosses]
         return [cast("SourceMixer", mixer) for mixer in self.mixers]
-
-
-def _needed(calls: tuple[Call, ...], highest: int) -> tuple[Call, ...]:
-    """The calls up to the end of layer `highest`, counted from 1: nothing above it reaches a result."""
-    ends = [index + 1 for index, call in enumerate(calls) if call.closes and call.layer < highest]
-    return calls[: max(ends, default=0)]

@@ -104,7 +104,8 @@ class _OneOfAKind:
         self._made: dict[object, _Made] = {}
 
     def __call__(self, graph: GraphModule, inputs: list[Tensor]) -> CompiledFn:
-        key, sizes, shapes = _outline(graph), _sizes(graph), _shapes(inputs)
+        key, sizes, fake = _outline(graph), _sizes(graph), detect_fake_mode(inputs)
+        shapes: ShapeEnv | None = None if fake is None else fake.shape_env
         if key is None or shapes is None:
             return lookup_backend(BACKEND)(graph, inputs)
         made = self._made.get(key)
@@ -113,11 +114,6 @@ class _OneOfAKind:
             function = lookup_backend(BACKEND)(graph, inputs)
             made = self._made[key] = _Made(function, sizes, [each.expr for each in shapes.guards[known:]])
         return made.function
-
-
-def _shapes(inputs: Sequence[Tensor]) -> ShapeEnv | None:
-    fake = detect_fake_mode(inputs)
-    return None if fake is None else fake.shape_env
 
 
 def _sizes(graph: GraphModule) -> list[Any]:

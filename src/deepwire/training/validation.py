@@ -127,7 +127,8 @@ class Validator:
             scores = self._losses(model, precision_policy, interrupted)
             if scores is not None and not math.isfinite(scores["loss"]):
                 raise DivergedError(f"the validation loss is not finite after update {update}", DIVERGED_HINT)
-            if scores is None or not self._texts_due(update, last):
+            due = last or update % (self.config.bleu_every or self.config.every) == 0
+            if scores is None or not (due and self.config.text_metrics):
                 return None if scores is None else Validation(scores, [])
             return self._with_texts(model, scores, interrupted)
         finally:
@@ -200,11 +201,6 @@ class Validator:
                     target_output=batch.target_output[rows],
                     lines=batch.lines[rows],
                 )
-
-    def _texts_due(self, update: int, last: bool) -> bool:
-        if not self.config.text_metrics:
-            return False
-        return last or update % (self.config.bleu_every or self.config.every) == 0
 
     def _with_texts(
         self, model: TranslationModel, scores: dict[str, float], interrupted: Callable[[], bool]

@@ -60,7 +60,8 @@ class DepthRecurrent(Connection):
         # Attentions without a norm of their query: the first, which reads the embedding, or its whole layer.
         self.without_norm = self.per_layer if config.first_norm == "second_layer" else 1
         self.norms = nn.ModuleList(spec.norm() for _ in self.calls[self.without_norm :])
-        self.final_norm = spec.norm() if config.has_final_norm(spec) else None
+        closed = "decoder" if config.final_norm == "auto" else config.final_norm
+        self.final_norm = spec.norm() if closed in ("both", spec.side) else None
         self.dropout = Dropout(spec.dropout.sublayer)
 
     @abstractmethod
@@ -75,8 +76,7 @@ class DepthRecurrent(Connection):
             stream = stream + gathered
         if index < self.without_norm:
             return stream
-        read: Tensor = self.norms[index - self.without_norm](stream, context)
-        return read
+        return self.norms[index - self.without_norm](stream, context)
 
     def write(
         self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
@@ -109,8 +109,7 @@ class Gates(nn.Module):
 
     def forward(self, both: Tensor, context: Context) -> tuple[Tensor, ...]:
         """Input, forget and output gate, each `[B, T, d]`, of `[O_{i-1} | x]`, `[B, T, width]`."""
-        gates: tuple[Tensor, ...] = self.norm(self.linear(both), context).sigmoid().unbind(-2)
-        return gates
+        return self.norm(self.linear(both), context).sigmoid().unbind(-2)
 
     def weights(self) -> tuple[Tensor, Tensor, Tensor]:
         """The map, and gain and bias of its norm."""
@@ -138,8 +137,7 @@ class Hidden(nn.Module):
     def forward(self, both: Tensor, context: Context) -> Tensor:
         """Map `[O_{i-1} | x]`, `[B, T, width]`, to `[B, T, d]`."""
         active = self.activation_dropout(self.activation(self.norm(self.input(both), context)))
-        hidden: Tensor = self.output_dropout(self.output(active))
-        return hidden
+        return self.output_dropout(self.output(active))
 
     def weights(self) -> tuple[Tensor, Tensor, Tensor]:
         """The first map, and gain and bias of its norm."""
@@ -289,11 +287,6 @@ class DepthRecurrentSection(ConnectionSection):
             where = "feed_forward" if self.hidden_size is None else "connection.hidden_size"
             raise ValueError(f"{spec.side}: {where} must be even with GLU, not {inner}")
         return inner
-
-    def has_final_norm(self, spec: StackSpec) -> bool:
-        """Whether a layer norm closes such a stack."""
-        having = "decoder" if self.final_norm == "auto" else self.final_norm
-        return having in ("both", spec.side)
 
 
 class DepthLSTMConfig(DepthRecurrentSection):

@@ -42,12 +42,6 @@ class PeriLNConfig(PreNormVariantSection):
         "sub-layers in the stack, paper: 1",
     )
 
-    def first_gain(self, spec: StackSpec) -> float:
-        """Where the gains begin; with a parametrisation as in its base, as sums are divided already."""
-        if self.output_gain != "auto":
-            return self.output_gain
-        return 1 / math.sqrt(2 * len(self.calls(spec)) / spec.scaling.depth)
-
     def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
         return PeriLN(self, spec)
@@ -59,7 +53,9 @@ class PeriLN(PreNorm):
     def __init__(self, config: PeriLNConfig, spec: StackSpec) -> None:
         super().__init__(config.pre_norm, spec)
         self.output_norms = nn.ModuleList(spec.norm() for _ in self.calls)
-        gain = config.first_gain(spec)
+        gain = config.output_gain
+        if gain == "auto":  # with a parametrisation as in its base, as sums are divided already
+            gain = 1 / math.sqrt(2 * len(self.calls) / spec.scaling.depth)
         for norm in self.output_norms:
             nn.init.constant_(norm.get_parameter("weight"), gain)
         self.embedding_norm = spec.norm() if config.embedding_norm else None

@@ -18,7 +18,6 @@ from deepwire.model.introspection import DepthWeights, GateProbe, Place, single
 from deepwire.model.stack_spec import StackSpec
 
 Order = Literal[2, 3, 4]
-Combination = Literal["fixed", "learned", "gate"]
 
 
 class Method(NamedTuple):
@@ -84,12 +83,6 @@ class RungeKuttaConfig(ConnectionSection):
             raise ValueError(f"third_order: {self.third_order} needs order: 3")
         return self
 
-    def chosen_combination(self) -> Combination:
-        """The combination, with auto resolved."""
-        if self.combination == "auto":
-            return "gate" if self.order == 2 else "fixed"
-        return self.combination
-
     def method(self) -> Method:
         """The method's coefficients."""
         return RELEASED_THIRD_ORDER if self.third_order == "released" else METHODS[self.order]
@@ -127,10 +120,10 @@ class RungeKutta(Connection):
         self.norms = nn.ModuleList(spec.norm() for _ in range(spec.layers * self.kinds))
         self.final_norm = spec.norm() if config.final_norm else None
         self.dropout = spec.branch()
-        combination = config.chosen_combination()
-        self.gate = nn.Linear(2 * spec.dim, 1) if combination == "gate" else None
+        gated = config.combination == "gate" or (config.combination == "auto" and self.order == 2)
+        self.gate = nn.Linear(2 * spec.dim, 1) if gated else None
         self.weights: nn.Parameter | None = None
-        if combination == "learned":
+        if config.combination == "learned":
             initial = (1.0,) * self.order if config.initial == "one" else self.method.weights
             weights = torch.tensor(initial)
             if config.weights == "vector":
@@ -140,8 +133,7 @@ class RungeKutta(Connection):
     def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The normalised stream of this stage."""
         norm = self.calls[index].layer * self.kinds + index % self.kinds
-        read: Tensor = self.norms[norm](state[0], context)
-        return read
+        return self.norms[norm](state[0], context)
 
     def write(
         self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
@@ -165,8 +157,7 @@ class RungeKutta(Connection):
         """The step from y, `[B, T, d]`, by all of its stages."""
         if self.gate is not None:
             gate = self.gate(torch.cat(stages, -1)).sigmoid()
-            gated: Tensor = base + gate * stages[0] + (1 - gate) * stages[1]
-            return gated
+            return base + gate * stages[0] + (1 - gate) * stages[1]
         if self.weights is None:
             return _plus(base, self.method.weights, stages)
         for weight, stage in zip(self.weights.unbind(), stages, strict=True):

@@ -94,7 +94,9 @@ class MixedAttention(SelfAttention, SourceMixer):
     def _with_memory(
         self, query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None, context: Context
     ) -> Tensor:
-        memory = _repeated(context.memory[self.layer], query.size(0))
+        memory = context.memory[self.layer]
+        if (width := query.size(0) // memory.key.size(0)) > 1:
+            memory = memory.changed(lambda leaf: leaf.repeat_interleave(width, 0))
         keys, bias = _joint_keys(key, memory, padding)
         values = torch.cat((memory.value, value), 2)
         drop = self.dropout if self.training else 0.0
@@ -109,12 +111,6 @@ def _joint_keys(key: Tensor, memory: Memory, padding: Tensor | None) -> tuple[Te
     """
     bias = memory.bias.new_zeros(key.size(0), 1, 1, key.size(2)) if padding is None else padding
     return torch.cat((memory.key, key), 2), torch.cat((memory.bias, bias), -1)
-
-
-def _repeated(memory: Memory, rows: int) -> Memory:
-    """The memory of N sentences for each of their rows."""
-    width = rows // memory.key.size(0)
-    return memory if width == 1 else memory.changed(lambda leaf: leaf.repeat_interleave(width, 0))
 
 
 def _grouped(x: Tensor, width: int) -> Tensor:

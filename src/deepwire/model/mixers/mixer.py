@@ -124,17 +124,15 @@ def step_prompts(mixer: Mixer, x: Tensor, state: State, context: Context) -> tup
         outputs.append(output)
         if index.skipped is not None:
             begun = position >= index.skipped
-            state = tuple(_of_rows(begun, *pair) for pair in zip(new, begin, strict=True))
+            state = tuple(
+                torch.where(begun.view(-1, *(1,) * (after.dim() - 1)), after, before.to(after.dtype))
+                for after, before in zip(new, begin, strict=True)
+            )
     if index.passing < x.size(1):
         here = context.replace(index=index.at(index.passing))
         output, state = mixer.step(x[:, index.passing :], state, here)
         outputs.append(output)
     return torch.cat(outputs, 1), state
-
-
-def _of_rows(begun: Tensor, new: Tensor, begin: Tensor) -> Tensor:
-    """`new` for rows that have begun, `[rows]` bool, else `begin`."""
-    return torch.where(begun.view(-1, *(1,) * (new.dim() - 1)), new, begin.to(new.dtype))
 
 
 class MixerSection(SocketSection):

@@ -165,17 +165,15 @@ class Muon(UpdateRule):
         rate = step.rate * alike[0].rate_factor
         before = torch.cat(places)
         moved = before * (1 - rate * self.config.weight_decay)
-        moved.sub_(orthogonalize(direction, self.dtype), alpha=rate * self._factor(*before.shape[1:]))
+        rows, columns = before.shape[1:]
+        original = self.config.rate_form == "original"
+        factor = math.sqrt(max(1.0, rows / columns)) if original else 0.2 * math.sqrt(max(rows, columns))
+        moved.sub_(orthogonalize(direction, self.dtype), alpha=rate * factor)
         torch._foreach_copy_(places, torch.split(torch.where(step.finite, moved, before), parts))
 
     def state(self) -> dict[str, Tensor]:
         """The tensors of a checkpoint: ``momentum.NAME``."""
         return {f"momentum.{name}": momentum for name, momentum in self._momenta.items()}
-
-    def _factor(self, rows: int, columns: int) -> float:
-        if self.config.rate_form == "original":
-            return math.sqrt(max(1.0, rows / columns))
-        return 0.2 * math.sqrt(max(rows, columns))
 
 
 def orthogonalize(matrices: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -66,18 +66,14 @@ class TorchRule(UpdateRule):
         for name in parameters:
             groups[context.scale(name).rate].append(name)
         self.optimizer = make([{"params": [parameters[n] for n in names]} for names in groups.values()])
-        names_of = self._names_of_groups(parameters)
+        name_of = {id(each): name for name, each in parameters.items()}
+        in_groups = [each["params"] for each in self.optimizer.param_groups]
+        names_of = [[name_of[id(each)] for each in group] for group in in_groups]
         # As torch numbers the parameters in its `state_dict`.
         self._names = [name for names in names_of for name in names]
         self._factors = [self._factor(names, context) for names in names_of]
 
-    def _names_of_groups(self, parameters: Mapping[str, Tensor]) -> list[list[str]]:
-        """The names of the parameters of each group that the optimizer has now."""
-        name_of = {id(each): name for name, each in parameters.items()}
-        return [[name_of[id(each)] for each in group["params"]] for group in self.optimizer.param_groups]
-
     def _factor(self, names: Sequence[str], context: OptimizerContext) -> float:
-        """The factor of the rate of a group."""
         factors = {context.scale(name).rate for name in names} or {1.0}
         if len(factors) > 1:
             why = f"{self._kind} has one group of parameters whose factors of the rate differ"
