@@ -394,10 +394,6 @@ class BitsPerByte(Metric):
         bits: Floats = -totals[..., 0] / totals[..., 1] / math.log(2)
         return bits
 
-    def sentence_values(self, statistics: Floats) -> Floats:
-        """Bits per byte of each document, `[N]`."""
-        return self.values(statistics)
-
     def signature(self, references: int) -> str:
         """No setting changes it."""
         del references
