@@ -23,9 +23,9 @@ import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
-from deepwire.data.subwords.base import BOS, EOS, PAD, SPECIAL_PIECES, UNK, Segmentation, Vocabulary, id_dtype
+from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Segmentation, Vocabulary, id_dtype
 from deepwire.data.subwords.sampling import LONGEST_KEPT, NEVER, DropoutMerges, Lattice
-from deepwire.data.subwords.words import UNKNOWN, Dictionary
+from deepwire.data.subwords.words import UNKNOWN, Dictionary, DictionaryVocabulary
 from deepwire.data.text.pairs import Pair, Reservoir, Texts, hashes, without_surrogates
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
 from deepwire.errors import DataError, ModelError
@@ -378,7 +378,7 @@ _TAG = re.compile(r"(>>[^<>\s]+<<|__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}
 """Language tags as OPUS-MT, M2M-100, NLLB and mBART write them."""
 
 
-class PieceTableVocabulary(Vocabulary):
+class PieceTableVocabulary(DictionaryVocabulary):
     """A SentencePiece model segments text, and a table maps pieces to ids; pieces missing there are UNK.
 
     Two sides may share a table and have different models. A language tag in front of a text,
@@ -391,13 +391,8 @@ class PieceTableVocabulary(Vocabulary):
     """
 
     def __init__(self, model: bytes, table: Dictionary, where: str = "SentencePiece model") -> None:
-        self.model, self._table = model, table
+        self.model, self._dictionary = model, table
         self._processor = read_processor(model, where)
-
-    @property
-    def size(self) -> int:
-        """Number of entries of the table."""
-        return len(self._table)
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], name: str) -> Self:
@@ -406,26 +401,21 @@ class PieceTableVocabulary(Vocabulary):
 
     def files(self, name: str) -> dict[str, bytes]:
         """The model and the table."""
-        return {f"{name}.model": self.model, f"{name}.pieces.json": self._table.to_json()}
+        return {f"{name}.model": self.model, f"{name}.pieces.json": self._dictionary.to_json()}
 
     def encode(self, text: str) -> list[int]:
         """Text to piece ids."""
         tag = self.tag_of(text)
         pieces, text = [tag.rstrip()] if tag else [], text.removeprefix(tag)
         pieces += self._processor.encode(text.encode("utf-8", "replace").decode(), out_type=str)
-        return [self._table.id(piece) for piece in pieces]
+        return [self._dictionary.id(piece) for piece in pieces]
 
     def tag_of(self, text: str) -> str:
         """See the base class; a tag that is not in the table is none."""
         tag = _TAG.match(text)
-        return tag[0] if tag is not None and self._table.id(tag[1]) != UNK else ""
+        return tag[0] if tag is not None and self._dictionary.id(tag[1]) != UNK else ""
 
     def _decode_ids(self, ids: list[int]) -> str:
         pieces = [UNKNOWN if i == UNK else self._piece(i) for i in ids]
         pieces = [piece for piece in pieces if _TAG.fullmatch(piece) is None]
         return str(self._processor.decode_pieces(pieces)).strip()
-
-    def _piece(self, number: int) -> str:
-        if number < len(SPECIAL_PIECES):
-            return SPECIAL_PIECES[number]
-        return self._table.piece(number)

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from deepwire.data.subwords.base import UNK, Vocabulary
+from deepwire.data.subwords.base import UNK
 from deepwire.data.subwords.sampling import NEVER, DropoutMerges
-from deepwire.data.subwords.words import FIRST, Dictionary, PieceCounter, as_json
+from deepwire.data.subwords.words import FIRST, Dictionary, DictionaryVocabulary, PieceCounter, as_json
 from deepwire.data.text.files import display, read_lines
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary_config import SubwordNmtConfig
@@ -157,17 +157,12 @@ def _version(lines: list[str], where: str) -> tuple[int, ...]:
     return version
 
 
-class SubwordNmtVocabulary(Vocabulary):
+class SubwordNmtVocabulary(DictionaryVocabulary):
     """Codes and the dictionary of their pieces."""
 
     def __init__(self, segmenter: Segmenter, dictionary: Dictionary) -> None:
         self._segmenter, self._dictionary = segmenter, dictionary
         self._cache: dict[str, list[int]] = {}
-
-    @property
-    def size(self) -> int:
-        """Number of entries."""
-        return len(self._dictionary)
 
     def encode(self, text: str) -> list[int]:
         """Words, parted by spaces, to piece numbers; pieces that are not in the dictionary become UNK."""

@@ -81,7 +81,21 @@ UNKNOWN = "\u2047"
 _JOINT = re.compile("@@(?: |$)")
 
 
-class WordVocabulary(Vocabulary):
+class DictionaryVocabulary(Vocabulary):
+    """A vocabulary with the entries of a dictionary."""
+
+    _dictionary: Dictionary
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return len(self._dictionary)
+
+    def _piece(self, number: int) -> str:
+        return self._dictionary.piece(number)
+
+
+class WordVocabulary(DictionaryVocabulary):
     """A dictionary of words.
 
     Args:
@@ -92,11 +106,6 @@ class WordVocabulary(Vocabulary):
     def __init__(self, dictionary: Dictionary, joiner: str) -> None:
         self._dictionary, self._joiner = dictionary, joiner
 
-    @property
-    def size(self) -> int:
-        """Number of entries."""
-        return len(self._dictionary)
-
     def encode(self, text: str) -> list[int]:
         """Words to ids; words that are not in the dictionary become UNK."""
         return [self._dictionary.id(word) for word in text.split(" ") if word]
@@ -104,9 +113,6 @@ class WordVocabulary(Vocabulary):
     def _decode_ids(self, ids: list[int]) -> str:
         text = " ".join(UNKNOWN if i == UNK else self._dictionary.piece(i) for i in ids)
         return _JOINT.sub("", text) if self._joiner == "@@" else text
-
-    def _piece(self, number: int) -> str:
-        return self._dictionary.piece(number)
 
     def files(self, name: str) -> dict[str, bytes]:
         """The words and how they are joined."""
