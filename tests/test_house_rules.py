@@ -102,19 +102,19 @@ def arguments(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> se
 
 # Most lines of each room: who adds says what leaves. All of src shall come down to 61,000.
 MOST_LINES_OF_ROOMS = {
-    "model": 13_800,
-    "data": 7_192,
-    "training": 6_190,
-    "decoding": 5_640,
-    "evaluation": 2_272,
-    "checkpoint": 1_600,
-    "config": 1_860,
-    "cli": 4_272,
-    "convert": 6_172,
-    "serve": 6_109,
-    "lab": 6_409,
+    "model": 13_647,
+    "data": 7_146,
+    "training": 6_155,
+    "decoding": 5_627,
+    "evaluation": 2_244,
+    "checkpoint": 1_551,
+    "config": 1_840,
+    "cli": 4_255,
+    "convert": 6_143,
+    "serve": 6_068,
+    "lab": 6_389,
 }
-MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 69_429, 330, 44_500
+MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 69_081, 328, 44_447
 
 
 def lines_of(paths: Iterable[Path]) -> int:
