@@ -105,7 +105,7 @@ MOST_LINES_OF_ROOMS = {
     "model": 13_647,
     "data": 7_146,
     "training": 6_155,
-    "decoding": 5_627,
+    "decoding": 5_628,
     "evaluation": 2_244,
     "checkpoint": 1_551,
     "config": 1_840,
@@ -114,7 +114,7 @@ MOST_LINES_OF_ROOMS = {
     "serve": 6_068,
     "lab": 6_389,
 }
-MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 69_081, 328, 44_447
+MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 69_081, 328, 44_461
 
 
 def lines_of(paths: Iterable[Path]) -> int:
