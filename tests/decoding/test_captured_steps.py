@@ -57,9 +57,6 @@ MODELS: Mapping[str, Mapping[str, object]] = {
 class Replay(TorchDispatchMode):
     """Captures like a CUDA graph: see above. Counts what it captures, and what is carried out."""
 
-    most: int | None = None
-    room = patience = 1
-
     def __init__(self) -> None:
         super().__init__()
         self.captured = self.carried_out = 0
@@ -147,7 +144,7 @@ PLAIN = ("self-attention", "depth-wise LSTM", "decoder only")
 
 @pytest.fixture(autouse=True)
 def without_patience(monkeypatch):
-    monkeypatch.setattr(cpu_tape.CpuTape, "patience", 1)
+    monkeypatch.setattr(captured_steps, "PATIENCE", 1)
 
 
 @pytest.fixture
@@ -214,7 +211,7 @@ def test_captured_steps_give_the_same_translations(toys, taken, name, settings):
             assert answers(captured, sources, toys, **settings) == plain
     assert replay.carried_out > replay.captured > 0
     if library() is not None:
-        assert any(isinstance(each, captured_steps._CapturedStep) for each in stepped[1]._captured.values())
+        assert any(isinstance(each, cpu_tape.Program) for each in stepped[1]._captured.values())
         assert (sum(taken) > 0) == (name in SEARCHED_IN_C and "n_best" in settings and "beam" in settings)
 
 

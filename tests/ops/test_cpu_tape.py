@@ -15,11 +15,17 @@ from torch.nn import functional
 
 from deepwire.ops import cpu_tape
 from deepwire.ops.compiled_c import compiled_library
-from deepwire.ops.cpu_tape import CpuTape, Replay, ValueReadError, library
+from deepwire.ops.cpu_tape import CpuTape, Program, Replay, ValueReadError, library
 from deepwire.ops.packed_linear import Float16Linear, Int8Linear, has_kernels
 
 COMPILED = cast(ctypes.CDLL, library())
 pytestmark = pytest.mark.skipif(library() is None, reason="needs a C compiler")
+
+
+def recorded(tape, work):
+    """The result of work, and its replay; the tensors that it reads are the same at all sizes."""
+    replay = Program(tape, lambda _sizes: lambda: [work()], 1).at((1,))
+    return replay.tensors[0], replay
 
 
 def put(x, values):
@@ -57,7 +63,7 @@ def test_known_operations_are_done_as_by_torch(name, monkeypatch):
     holder = torch.nn.Module()
     holder.weight, x = WEIGHT, torch.randn(2, 4, 12)
     with torch.inference_mode():
-        found, replay = CpuTape(holder, COMPILED).capture(lambda: KNOWN[name](x))
+        found, replay = recorded(CpuTape(holder, COMPILED), lambda: KNOWN[name](x))
         x.copy_(torch.randn(2, 4, 12))
         found.zero_()
         replay()
@@ -72,7 +78,7 @@ def test_packed_weights_are_read_in_c(packed, flag):
     with torch.inference_mode():
         tape = CpuTape(torch.nn.Module(), COMPILED)
         for _ in range(2):
-            found, replay = tape.capture(lambda: part(x))
+            found, replay = recorded(tape, lambda: part(x))
         known = ctypes.c_int64.in_dll(COMPILED, flag).value
         assert (cast(Replay, replay).code is not None) == known == len(tape._packed)  # a weight is read once
         x.copy_(torch.randn(7, 13))
@@ -92,13 +98,13 @@ def test_packed_weights_are_read_in_c(packed, flag):
         lambda x: put(x.half(), x[:, 1:].half()),
         lambda x: x.clone().index_put_((INDEX,), x[0, 0], accumulate=True),
         lambda x: x.clone().index_put_((ROWS[::2].int(),), x[:1] + 1),
-        lambda x: x.clone().index_put_((torch.tensor([1, 2, 0])[::2],), x[:2] + 1),
+        lambda x: x.clone().index_put_((INDEX[::2],), x[:2] + 1),
     ],
 )
 def test_numbers_and_indices_of_other_types_are_left_to_torch(work):
     x = torch.randn(4, 4, 12)
     with torch.inference_mode():
-        found, replay = CpuTape(torch.nn.Module(), COMPILED).capture(lambda: work(x))
+        found, replay = recorded(CpuTape(torch.nn.Module(), COMPILED), lambda: work(x))
         x.copy_(torch.randn(4, 4, 12))
         replay()
         assert torch.equal(found, work(x))
@@ -109,13 +115,15 @@ def test_what_the_tape_does_not_know_is_left_to_torch():
     holder.weight, x = WEIGHT, torch.randn(4, 12)
     with torch.inference_mode():
         each = torch.randn(4, 37)
-        found, replay = CpuTape(holder, COMPILED).capture(lambda: torch.addmm(each, x, WEIGHT.t()))
+        found, replay = recorded(CpuTape(holder, COMPILED), lambda: torch.addmm(each, x, WEIGHT.t()))
         found.zero_()
         replay()
         torch.testing.assert_close(found, torch.addmm(each, x, WEIGHT.t()), rtol=1e-5, atol=1e-5)
     x = torch.randn(3, 5)
     with torch.inference_mode():
-        found, replay = CpuTape(torch.nn.Module(), COMPILED).capture(lambda: (x + 1).cumsum(1).argmax(1) * 2)
+        found, replay = recorded(
+            CpuTape(torch.nn.Module(), COMPILED), lambda: (x + 1).cumsum(1).argmax(1) * 2
+        )
         x.copy_(x.flip(1) * 3)
         replay()
     assert torch.equal(found, (x + 1).cumsum(1).argmax(1) * 2)
@@ -128,7 +136,7 @@ def test_what_lies_where_a_weight_was_is_no_weight():
     del holder.table
     with torch.inference_mode():
         each = torch.randn(64, 12)  # as a rule in the same place
-        found, replay = tape.capture(lambda: x @ each.t())
+        found, replay = recorded(tape, lambda: x @ each.t())
         each.copy_(torch.randn(64, 12))
         replay()
         torch.testing.assert_close(found, x @ each.t(), rtol=1e-5, atol=1e-5)
@@ -136,8 +144,58 @@ def test_what_lies_where_a_weight_was_is_no_weight():
 
 def test_work_that_looks_at_values_is_not_recorded():
     x = torch.randn(3, 5)
+    for work in (lambda: x * x.sum().item(), lambda: x + torch.tensor([1.0]), lambda: x.masked_select(x > 0)):
+        with torch.inference_mode(), pytest.raises(ValueReadError):
+            recorded(CpuTape(torch.nn.Module(), COMPILED), work)
+
+
+def test_what_is_recorded_holds_at_all_sizes():
+    """With a part in C and one of torch, in which numbers depend on sizes."""
+    holder = torch.nn.Module()
+    holder.weight = WEIGHT
+
+    def step(x):
+        y = functional.linear(x, WEIGHT, BIAS).transpose(0, 1).relu()
+        return y.cumsum(1) + torch.arange(x.size(1))[:, None, None] * x.size(0)
+
+    def make(sizes):
+        x = torch.zeros(*sizes, 12)
+        return lambda: [x, step(x)]
+
+    with torch.inference_mode():
+        program = Program(CpuTape(holder, COMPILED), make, 2)
+        for sizes in ((1, 1), (7, 1), (1, 9), (11, 30), (2, 2)):
+            replay = program.at(sizes)
+            x, found = replay.tensors
+            x.copy_(torch.randn(*sizes, 12))
+            replay()
+            torch.testing.assert_close(found, step(x), rtol=1e-5, atol=1e-5)
+
+
+def test_no_table_is_read_behind_its_end():
+    table = torch.randn(20, 4)
+
+    def make(sizes):
+        x = torch.zeros(sizes)
+        return lambda: [x, x.unsqueeze(2) * table[: sizes[1]]]
+
+    with torch.inference_mode():
+        program = Program(CpuTape(torch.nn.Module(), COMPILED), make, 2)
+        assert program.at((1, 20)) is not None
+        assert program.at((1, 21)) is None
+
+
+@pytest.mark.parametrize(
+    "step",
+    [lambda x: x.relu() if len(x) < 8 else x.exp(), lambda x: x.sum(0) if x.size(1) < 4 else x.sum(0)[:3]],
+)
+def test_what_is_not_the_same_at_all_sizes_is_not_recorded(step):
+    def make(sizes):
+        x = torch.zeros(sizes)
+        return lambda: [x, step(x)]
+
     with torch.inference_mode(), pytest.raises(ValueReadError):
-        CpuTape(torch.nn.Module(), COMPILED).capture(lambda: x * x.sum().item())
+        Program(CpuTape(torch.nn.Module(), COMPILED), make, 2)
 
 
 SOURCE = Path(cpu_tape.__file__).with_suffix(".c")
@@ -178,10 +236,11 @@ def test_recording_imports_no_compiler_of_torch():
     program = """if True:
         import sys
         import torch
-        from deepwire.ops.cpu_tape import CpuTape, library
+        from deepwire.ops.cpu_tape import CpuTape, Program, library
         layer, x = torch.nn.Linear(8, 8), torch.randn(2, 1, 8)
         with torch.inference_mode():
-            CpuTape(layer, library()).capture(lambda: layer(x).sigmoid() * 2 + x @ layer.weight.t())
+            work = lambda: [layer(x).sigmoid() * 2 + x @ layer.weight.t()]
+            Program(CpuTape(layer, library()), lambda sizes: work, 1)
         print(sorted({"sympy", "torch._dynamo"} & sys.modules.keys()))
     """
     found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Lock
 from typing import Literal, Protocol, Self, TypeVar, cast
 
@@ -23,10 +24,20 @@ from torch import Tensor
 from deepwire.model.cross_attention import Layers
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import EncoderDecoder
-from deepwire.model.kv_cache import CacheIndex, GraphStep, KeyValueCache
+from deepwire.model.kv_cache import CAPACITY_STEP, CacheIndex, GraphStep, KeyValueCache
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.attention import few_shapes
-from deepwire.ops.cpu_tape import BeamSteps, CpuTape, Numbers, Replay, ValueReadError, library
+from deepwire.ops.cpu_tape import (
+    BeamSteps,
+    CpuTape,
+    Numbers,
+    Program,
+    Replay,
+    Sizes,
+    ValueReadError,
+    Work,
+    library,
+)
 
 Result = TypeVar("Result")
 
@@ -38,8 +49,10 @@ MEMORY_FOR_GRAPHS = 16 * 2**30
 _LENGTH_STEP = 16
 # Sentences times the width of a model: with more, beginning an operation takes little of its time.
 _WIDTH = 2**13
-MEMORY_OF_TAPES = 2**30
-"""Bytes that all tapes of a model may keep."""
+# Steps that run as they are before one is recorded on a CPU, which takes about as long as so many.
+PATIENCE = 40
+# Slots that caches get at a time on a CPU.
+_ROOM = 64
 # Encoding more takes longer than beginning each operation.
 _FEW_TOKENS = 128
 
@@ -61,17 +74,7 @@ def capturing(
 
 
 class GraphCapture(Protocol):
-    """Captures work whose tensors stay at their addresses, and whose Python numbers stay as they are.
-
-    Attributes:
-        most: Sentences of a batch whose steps are captured; those of larger ones run as they are. None: any.
-        room: Slots that caches get at a time: more of them are fewer shapes.
-        patience: How many steps of a shape run as they are before one is captured, which takes longer.
-    """
-
-    most: int | None
-    room: int
-    patience: int
+    """Captures work whose tensors stay at their addresses, and whose Python numbers stay as they are."""
 
     def capture(self, work: Callable[[], Result]) -> tuple[Result, Callable[[], None]]:
         """The result of `work`, and the replay: only a replay fills the tensors which were returned.
@@ -84,10 +87,6 @@ class GraphCapture(Protocol):
 
 class CudaGraphCapture:
     """Captures CUDA graphs. The graphs of one object share memory, so they run one after the other."""
-
-    most: int | None = None
-    room = 1
-    patience = 1
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -120,8 +119,14 @@ class _BatchToken:
 
 @dataclass(frozen=True)
 class CapturedState(DecoderState):
-    """A state padded with more sentences than were asked for: those after the first `count` are padding."""
+    """A state of a captured model.
 
+    Attributes:
+        padded: Whether it is filled up to a power of two with more sentences than were asked for.
+        count: How many were; those after them are padding.
+    """
+
+    padded: bool = False
     count: int = 0
     batch: _BatchToken = field(default_factory=_BatchToken)
 
@@ -134,29 +139,31 @@ class CapturedState(DecoderState):
     def keep(self, sentences: Tensor) -> Self:
         """Only these sentences, with all their rows."""
         count = sentences.numel()
-        return replace(super().keep(_pad_to_power_of_two(sentences)), count=count)
+        if self.padded:
+            sentences = _pad_to_power_of_two(sentences)
+        return replace(super().keep(sentences), count=count)
 
 
 class CapturedModel:
     """A model whose steps are captured; an `EnsembleMember` like the model itself.
 
-    The first steps of a shape run as they are, then one is captured. Log-probabilities are only valid until
-    the next step.
+    The first steps run as they are, then one is captured: on a GPU for each shape, on a CPU for all sizes.
+    Log-probabilities are only valid until the next step.
 
     Args:
         model: Its parameters must stay at their addresses.
         capture: Captures on the device of the model.
     """
 
-    def __init__(self, model: TranslationModel, capture: GraphCapture) -> None:
+    def __init__(self, model: TranslationModel, capture: GraphCapture | CpuTape) -> None:
         self._model = model
         self._lock = Lock()
-        self._started: dict[torch.Size, tuple[Tensor, DecoderState, Callable[[], None]] | None] = {}
         # What reads values, of parts of other packages, and so is not captured.
         self._reading: set[str] = set()
-        self._capture: GraphCapture | None = capture
-        # A number: of steps of that shape so far. Least recently used first.
-        self._captured: OrderedDict[Hashable, _CapturedStep | int] = OrderedDict()
+        self._started: DecoderState | None = None
+        self._capture: GraphCapture | CpuTape | None = capture
+        # A number: of uncaptured steps so far. Least recently used first.
+        self._captured: OrderedDict[Hashable, _CapturedStep | Program | int] = OrderedDict()
 
     @torch.inference_mode()
     def start(
@@ -164,44 +171,55 @@ class CapturedModel:
     ) -> DecoderState:
         """Encode `source` `[N, S]`, and read prompts `[N, P]`; arguments as in `TranslationModel.start`."""
         count, length = source.shape
-        if self._capture is None or count > (self._capture.most or count):
+        capture, state = self._capture, None
+        if capture is None or (isinstance(capture, CpuTape) and count > capture.most):
             return self._model.start(source, languages=languages, prompt=prompt)
-        padded_length = -(-length // _LENGTH_STEP) * _LENGTH_STEP
-        source = torch.nn.functional.pad(source, (0, padded_length - length), value=self._model.pad_id)
-        if languages is not None and languages.numel() == count:
-            languages = _pad_to_power_of_two(languages)
-        prompt = None if prompt is None else _pad_to_power_of_two(prompt)
-        source = _pad_to_power_of_two(source)
-        few = self._capture.most is not None and source.numel() <= _FEW_TOKENS
-        # Another model reads sources like a prompt, and looks at their lengths.
-        few = few and isinstance(self._model, EncoderDecoder)
-        state = None
-        if few and languages is None and prompt is None and "start" not in self._reading:
-            try:
-                state = self._captured_start(source, self._capture)
-            except ValueReadError:
-                self._reading.add("start")
+        padded = not isinstance(capture, CpuTape)
+        if isinstance(capture, CpuTape):
+            if source.numel() <= _FEW_TOKENS and languages is None and prompt is None:
+                state = self._recorded_start(source, capture)
+        else:
+            missing = -length % _LENGTH_STEP
+            source = torch.nn.functional.pad(source, (0, missing), value=self._model.pad_id)
+            source = _pad_to_power_of_two(source)
+            if languages is not None and languages.numel() == count:
+                languages = _pad_to_power_of_two(languages)
+            prompt = None if prompt is None else _pad_to_power_of_two(prompt)
         if state is None:
             state = self._model.start(source, languages=languages, prompt=prompt)
-        return CapturedState(**vars(state), count=count)
+        return CapturedState(**vars(state), padded=padded, count=count)
 
-    def _captured_start(self, source: Tensor, capture: GraphCapture) -> DecoderState:
-        """`start` without more than sources; as with steps, the second of a shape is captured."""
-        with self._lock:
-            known = source.shape in self._started
-            started = self._started.setdefault(source.shape, None)
-            if known and started is None:
-                fixed = source.clone()
-                started = self._started[source.shape] = (
-                    fixed,
-                    *capture.capture(lambda: self._model.start(fixed)),
-                )
-            if started is None:
-                return self._model.start(source)
-            fixed, state, replay = started
-            fixed.copy_(source)
-            replay()
-            return state.mapped(torch.clone)
+    def _recorded_start(self, source: Tensor, tape: CpuTape) -> DecoderState | None:
+        """`start` without more than sources; None: it is not recorded."""
+        # A model without an encoder looks at the lengths of its sources.
+        if "start" in self._reading or not isinstance(self._model, EncoderDecoder):
+            return None
+
+        def make(sizes: Sizes) -> Work:
+            fixed = source.new_ones(sizes)
+
+            def work() -> list[Tensor]:
+                with few_shapes():
+                    self._started = self._model.start(fixed)
+                return [fixed, *_tensors(self._started)]
+
+            return work
+
+        try:
+            with self._lock:
+                program = self._program("start", tape, make, 2)
+        except ValueReadError:
+            self._reading.add("start")
+            return None
+        replay = None if program is None else program.at(tuple(source.shape))
+        if replay is None:
+            return None
+        fixed, *made = replay.tensors
+        fixed.copy_(source)
+        replay()
+        tensors, like = iter(made), cast("DecoderState", self._started)
+        like = replace(like.at(CacheIndex(len(source))), sentences=len(source))
+        return like.mapped(lambda _: next(tensors))
 
     def step(
         self, tokens: Tensor, state: DecoderState, beam: BeamSteps | None = None
@@ -214,7 +232,7 @@ class CapturedModel:
             return self._model.step(tokens, state)
         index, rows = state.index, tokens.numel()
         if index.used + index.width > index.capacity:
-            state = state.ensure_capacity(max(1, self._capture.room // index.width))
+            state = state.ensure_capacity(1 if state.padded else max(1, _ROOM // index.width))
         captured = None
         if "step" not in self._reading:
             try:
@@ -233,38 +251,48 @@ class CapturedModel:
             log_probs, following = captured.replay(vectors, tokens, state, beam)
         return log_probs if rows == state.rows else log_probs[:rows], following
 
+    def _program(
+        self, kind: Hashable, tape: CpuTape, make: Callable[[Sizes], Work], axes: int
+    ) -> Program | None:
+        """Recorded work of a kind, for all sizes; None as long as there was little of it."""
+        known = self._captured.get(kind, 0)
+        if isinstance(known, int):
+            known = Program(tape, make, axes) if known == PATIENCE else known + 1
+            self._captured[kind] = known
+        return known if isinstance(known, Program) else None
+
     def _captured_step(
-        self, tokens: Tensor, state: CapturedState, capture: GraphCapture
+        self, tokens: Tensor, state: CapturedState, capture: GraphCapture | CpuTape
     ) -> _CapturedStep | None:
-        """The captured step of the shape of this state; None if it is new, or other batches lie there.
+        """The captured step of the shape of this state; None if it is new, or another batch lies there.
 
         From now on no other batch may lie there.
         """
         captured = state.batch.captured
         if captured is not None and captured.sizes == _sizes(state):
             return captured
+        if isinstance(capture, CpuTape):
+            program = self._program(_kind(state), capture, partial(_step_work, self._model, tokens, state), 3)
+            if program is None:
+                return None
+            memory = state.context.memory
+            length, pages = memory[0].bias.size(-1) if memory else 0, state.index.capacity // CAPACITY_STEP
+            replay = program.at((state.sentences, length, pages))
+            return None if replay is None else _CapturedStep(state, replay.tensors, replay)
         shape = _shape(state)
-        # A CPU translates several batches at a time: each has a tape of its own.
-        for key in ((shape, number) for number in range(1 if capture.most is None else MAX_GRAPHS)):
-            step = self._captured.get(key, 0)
-            if isinstance(step, int) or step.is_free_for(state.batch):
-                break
-        else:
+        step = self._captured.get(shape, 0)
+        if isinstance(step, _CapturedStep) and not step.is_free_for(state.batch):
             return None
-        if isinstance(step, int):
-            ready = step == capture.patience
-            step = _CapturedStep(self._model, tokens, state, capture) if ready else step + 1
-        self._captured[key] = step
-        self._captured.move_to_end(key)
-        while len(self._captured) > MAX_GRAPHS or self._bytes() > MEMORY_OF_TAPES:
+        if step == 1:
+            step = _CapturedStep(state, *capture.capture(_step_work(self._model, tokens, state)))
+        self._captured[shape] = 1 if step == 0 else step
+        self._captured.move_to_end(shape)
+        if len(self._captured) > MAX_GRAPHS:
             self._captured.popitem(last=False)
-        if isinstance(step, int):
+        if not isinstance(step, _CapturedStep):
             return None
         step.reserve(state.batch)
         return step
-
-    def _bytes(self) -> int:
-        return sum(step.bytes for step in self._captured.values() if isinstance(step, _CapturedStep))
 
     def score(
         self, source: Tensor, target_input: Tensor, target_output: Tensor, *, languages: Tensor | None = None
@@ -294,65 +322,97 @@ class CapturedModel:
         """The model that steps to `tokens` `[k]` alone; not captured, as each batch has tokens of its own."""
         return self._with_model(self._model.select(tokens, allowed), None)
 
-    def _with_model(self, model: TranslationModel, capture: GraphCapture | None) -> Self:
+    def _with_model(self, model: TranslationModel, capture: GraphCapture | CpuTape | None) -> Self:
         other = copy(self)
         other._model, other._capture, other._captured = model, capture, OrderedDict()
-        other._started, other._reading = {}, set()
+        other._reading = set()
         return other
 
 
+def _step_work(
+    model: TranslationModel, tokens: Tensor, state: DecoderState, sizes: Sizes | None = None
+) -> Work:
+    """A step on tensors of its own, in the shape of a state, or as it would be at other sizes.
+
+    It gives what is read, log-probabilities, and the tensors of the next state.
+    """
+    like = (state if sizes is None else _resized(model, state, sizes)).mapped(torch.zeros_like)
+    inputs, vectors = _tensors(like), model.vectors_of(like)
+    fixed = [] if vectors is None else [torch.empty_like(vectors)]
+    tokens, position = tokens.new_zeros(like.rows), tokens.new_zeros(())
+    slots = torch.arange(like.index.width, device=tokens.device)
+    places = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+
+    def work() -> list[Tensor]:
+        index, own = replace(like.index, graph_step=GraphStep(position, slots)), iter(inputs)
+
+        def apart(made: Tensor) -> Tensor:
+            # What lies where another one is read would be overwritten before it is copied.
+            elsewhere = made is not next(own) and made.untyped_storage().data_ptr() in places
+            return made.clone() if elsewhere else made
+
+        with few_shapes():  # the best kernels, and Python waits once for them
+            log_probs, after = model.step_at(fixed[0] if fixed else None, tokens, like.at(index))
+        return [tokens, position, slots, *fixed, *inputs, log_probs, *map(apart, _tensors(after))]
+
+    return work
+
+
+def _resized(model: TranslationModel, state: DecoderState, sizes: Sizes) -> DecoderState:
+    """A state as this one with so many sentences, subwords of their sources, and pages of its caches."""
+    count, length, pages = sizes
+    index, languages, width = state.index, state.context.languages, state.rows // state.sentences
+    made = model.start(
+        torch.ones(count, length, dtype=torch.int64), languages=None if languages is None else languages[:1]
+    )
+    # Rows that are there before a cache is have caches of their own.
+    if index.width == 1:
+        made = made.expand(width)
+    made = made.ensure_capacity(pages * CAPACITY_STEP - made.index.used)
+    if index.width > 1:
+        made = made.expand(width)
+    if languages is not None and languages.numel() > 1:
+        languages = languages[:1].repeat(made.rows)
+    skipped = None if index.skipped is None else index.skipped.new_zeros(made.index.groups)
+    context = made.context.replace(languages=languages, index=replace(made.index, skipped=skipped))
+    return replace(made, context=context)
+
+
 class _CapturedStep:
-    """The graph of one shape, and the fixed tensors that it reads and writes."""
+    """The captured step of one shape, and the fixed tensors that it reads and writes."""
 
-    def __init__(
-        self, model: TranslationModel, tokens: Tensor, state: CapturedState, capture: GraphCapture
-    ) -> None:
-        width, device = state.index.width, tokens.device
-        self.sizes = _sizes(state)
+    def __init__(self, state: CapturedState, tensors: Sequence[Tensor], replay: Callable[[], None]) -> None:
+        self.sizes, self._replay = _sizes(state), replay
         self._batch: weakref.ref[_BatchToken] | None = None
-        self._tokens = tokens.new_zeros(state.rows)
-        vectors = model.vectors_of(state)
-        self._vectors = None if vectors is None else torch.empty_like(vectors)
-        self._row_slots = torch.arange(width, device=device)
-        self._graph_step = GraphStep(
-            torch.zeros((), dtype=torch.int64, device=device), self._row_slots.clone()
-        )
-        # The states of batches come and go; these tensors are the model's, and keep no batch in memory.
-        self._state = replace(state.mapped(torch.zeros_like), batch=_BatchToken())
-        self._inputs = _tensors(self._state)
-        places = {tensor.untyped_storage().data_ptr() for tensor in self._inputs}
+        self._tokens, position, slots, *rest = tensors
+        self._graph_step = GraphStep(position, slots)
+        self._row_slots = torch.arange(state.index.width, device=slots.device)
+        present = _tensors(state)
+        count = len(present)
+        self._vectors = rest.pop(0) if len(rest) > 2 * count + 1 else None
+        self._inputs, self._log_probs, made = rest[:count], rest[count], iter(rest[count + 1 :])
+        if any(fixed.shape != each.shape for fixed, each in zip(self._inputs, present, strict=True)):
+            raise ValueReadError
+        after = state.mapped(lambda _: next(made))
+        # Not the state itself, which keeps the batch.
+        self._context, self._states = after.context, after.states
+        self._moves = self._moved(rest[count + 1 :], state.rows)
 
-        def work() -> tuple[Tensor, DecoderState]:
-            index, own = replace(self._state.index, graph_step=self._graph_step), iter(self._inputs)
-
-            def apart(made: Tensor) -> Tensor:
-                # What lies where another one is read would be overwritten before it is copied.
-                elsewhere = made is not next(own) and made.untyped_storage().data_ptr() in places
-                return made.clone() if elsewhere else made
-
-            with few_shapes():  # the best kernels, and Python waits once for them
-                log_probs, after = model.step_at(self._vectors, self._tokens, self._state.at(index))
-                return log_probs, after.mapped(apart)
-
-        (self._log_probs, self._after), self._replay = capture.capture(work)
-        self.bytes = self._replay.bytes if isinstance(self._replay, Replay) else 0
-        self._moves = self._moved()
-
-    def _moved(self) -> Numbers | None:
+    def _moved(self, after: Sequence[Tensor], rows: int) -> Numbers | None:
         """The `moves` of `BeamSteps`; None where it cannot carry these steps out."""
         if not isinstance(self._replay, Replay) or self._replay.code is None:
             return None
-        states = (state for state in self._after.states if not isinstance(state, KeyValueCache))
+        states = (state for state in self._states if not isinstance(state, KeyValueCache))
         of_rows = {id(tensor) for state in states for tensor in state}
         moves = []
-        for read, made in zip(self._inputs, _tensors(self._after), strict=True):
+        for read, made in zip(self._inputs, after, strict=True):
             alike = read.is_contiguous() and made.is_contiguous() and read.dtype == made.dtype
             # States of rows are reordered on their way to the next step; caches and memory stay in place.
             stays = made is read
             if stays == (id(made) in of_rows) or not alike:
                 return None
             if not stays:
-                moves.append((made.data_ptr(), read.data_ptr(), made.nbytes // self._state.rows))
+                moves.append((made.data_ptr(), read.data_ptr(), made.nbytes // rows))
         return np.array(moves, dtype=np.int64)
 
     def prepare(self, beam: BeamSteps, index: CacheIndex) -> bool:
@@ -407,11 +467,11 @@ class _CapturedStep:
             self._replay()
         else:
             steps += cast("Replay", self._replay).search(beam, vectors)
-        after = self._after
         used, position = index.used + steps * index.width, index.position + steps
-        index = replace(index, ancestry=after.index.ancestry, used=used, position=position)
+        ancestry = self._context.positions.ancestry
+        index = replace(index, ancestry=ancestry, used=used, position=position)
         return self._log_probs, replace(
-            state, context=after.context.replace(index=index), states=after.states
+            state, context=self._context.replace(index=index), states=self._states
         )
 
 
@@ -429,6 +489,14 @@ def _sizes(state: DecoderState) -> tuple[int, ...]:
     """The sizes of the shape of a state that may change within a batch."""
     index = state.index
     return state.sentences, index.groups, index.width, index.capacity
+
+
+def _kind(state: DecoderState) -> Hashable:
+    """All of the shape of a state but its sizes."""
+    index, languages = state.index, state.context.languages
+    tensors = tuple((tensor.dim(), tensor.dtype) for tensor in _tensors(state))
+    each = languages is not None and languages.numel() > 1
+    return index.groups // state.sentences, index.width, index.skipped is None, each, tensors
 
 
 def _shape(state: DecoderState) -> Hashable:

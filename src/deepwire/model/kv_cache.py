@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 from deepwire.ops.attention import lowest
 
 # Capacities are multiples of this, and grow by half when the cache is full of slots that are still visible.
-_CAPACITY_STEP = 16
+CAPACITY_STEP = 16
 
 
 class KeyValueCache(NamedTuple):
@@ -245,7 +245,7 @@ class CacheIndex:
 
     def _grown(self, like: Tensor | None, steps: int) -> CacheIndex:
         needed = max(self.used + steps * self.width, self.capacity * 3 // 2)
-        capacity = -(-needed // _CAPACITY_STEP) * _CAPACITY_STEP
+        capacity = -(-needed // CAPACITY_STEP) * CAPACITY_STEP
         ancestry = self.ancestry
         if ancestry is None and like is not None:
             mask = like.new_empty(self.groups, 1, self.width, 0)

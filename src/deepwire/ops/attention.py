@@ -105,7 +105,7 @@ def _has_span_kernel(device: torch.device) -> bool:
 
 @contextmanager
 def few_shapes() -> Iterator[None]:
-    """Within the block a GPU may plan for a shape: the plan will serve many times."""
+    """Within the block a GPU may plan for a shape, and a CPU chooses no kernel by it."""
     before = _FEW_SHAPES.set(True)
     try:
         yield
@@ -206,7 +206,7 @@ def finite_bias(bias: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _prefers_plain(q: Tensor, k: Tensor, dropout: float) -> bool:
-    if q.device.type != "cpu":
+    if q.device.type != "cpu" or _FEW_SHAPES.get():
         return False
     if dropout > 0:
         return True

@@ -11,21 +11,24 @@ Without a C compiler there is no tape (`compiled_c`).
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from deepwire.ops.compiled_c import compiled_library
 
-Result = TypeVar("Result")
 Numbers = npt.NDArray[Any]
+Sizes = tuple[int, ...]
+Work = Callable[[], Sequence[Tensor]]
 _Record = Callable[..., Tensor | None]
 
 _SOURCE = Path(__file__).with_suffix(".c")
@@ -37,6 +40,7 @@ _FUNCTIONS = (
     *("rsqrt", "square", "addcmul", "glu", "abs", "maximum", "sum", "amax"),
 )
 _OF_PARTS = torch._C.DispatchKey.CompositeImplicitAutograd
+_ALIGNED = 64
 _ELEMENTWISE, _LINEAR, _ATTENTION, _SOFTMAX, _NORM, _ROWS, _PUT, _BYTES = range(8)
 
 
@@ -83,23 +87,26 @@ class BeamSteps(ctypes.Structure):
 
 
 class Replay:
-    """Carries a recorded step out again.
+    """Carries recorded work out again, at some sizes.
 
     Attributes:
-        code: The whole step, as the C file reads it; None where torch does some of it.
-        bytes: Memory of its tensors, without weights.
+        tensors: What the work reads and gives.
+        code: All of it, as the C file reads it; None where torch does some of it.
     """
 
     def __init__(
-        self, compiled: ctypes.CDLL, parts: Sequence[Numbers | Callable[[], object]], kept: object, size: int
+        self,
+        compiled: ctypes.CDLL,
+        parts: Sequence[Numbers | Callable[[], object]],
+        tensors: Sequence[Tensor],
+        kept: object,
     ) -> None:
-        self._compiled, self._kept = compiled, (parts, kept)
+        self._compiled, self.tensors, self._kept = compiled, tensors, (parts, kept)
         self._calls = [
             partial(compiled.run, part.ctypes.data, len(part)) if isinstance(part, np.ndarray) else part
             for part in parts
         ]
         self.code = parts[0] if len(parts) == 1 and isinstance(parts[0], np.ndarray) else None
-        self.bytes = size
 
     def __call__(self) -> None:
         """Carry it out once."""
@@ -117,12 +124,13 @@ class Replay:
 
 
 class CpuTape:
-    """Captures the steps of a model in float32: a `deepwire.model.captured_steps.GraphCapture`."""
+    """Records work of a model in float32.
 
-    room = 64
-    patience = 40
+    Attributes:
+        most: Sentences of a batch whose steps are recorded; those of larger ones run as they are.
+    """
 
-    def __init__(self, model: nn.Module, compiled: ctypes.CDLL, most: int | None = None) -> None:
+    def __init__(self, model: nn.Module, compiled: ctypes.CDLL, most: int = 0) -> None:
         self.compiled, self.most = compiled, most
         held = [each for module in model.modules() for each in (*vars(module).values(), *module.parameters())]
         # The tensors too, so that no other takes their addresses.
@@ -132,12 +140,11 @@ class CpuTape:
         self._panels: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
         # By their hash, which is their address; torch cannot compare them, so they are kept.
         self._packed: dict[int, tuple[object, Sequence[Any]]] = {}
+        self._numbers: dict[int, Tensor] = {}
 
-    def capture(self, work: Callable[[], Result]) -> tuple[Result, Callable[[], None]]:
-        """See `GraphCapture`."""
-        with _Recorder(self) as recorder:
-            result = work()
-        return result, recorder.replay()
+    def number(self, value: float) -> Tensor:
+        """A tensor of all recordings that holds it."""
+        return self._numbers.setdefault(_bits(value), torch.tensor(value))
 
     def panels(self, weight: Tensor) -> Tensor | None:
         """A weight `[outputs, inputs]` as the C file reads it; None for other matrices."""
@@ -178,16 +185,58 @@ class ValueReadError(RuntimeError):
 _LOOKS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
 
+class _Shaped(NamedTuple):
+    """A tensor of a recording: a storage, and offset, sizes and strides among the numbers from `first` on."""
+
+    first: int
+    storage: int
+    dim: int
+    like: Tensor
+
+
+class _Number(NamedTuple):
+    """An argument that may depend on sizes: the number at `first`."""
+
+    first: int
+
+
+class _Call(NamedTuple):
+    """What is left to torch; results of operations that change nothing given are copied to `outs`."""
+
+    func: Any
+    leaves: list[Any]
+    spec: TreeSpec
+    outs: list[Any]
+
+
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Takes down what is done in its block; every tensor that it meets stays where it is."""
+    """Takes down what is done in its block; every tensor that it meets stays where it is.
+
+    Attributes:
+        numbers: All that may depend on sizes: code, shapes, and bytes of storages.
+        bases: The storage that each number is an address in, or -1.
+        form: The rest, which recordings at all sizes have in common.
+        storages: A tensor of each, in the order in which they are met.
+        reaches: Of each tensor in the code its storage, and the first byte behind it.
+        strange: Storages that are read, and that nothing recorded has made.
+        wanted, order: What is wanted, each once, and where it stands there.
+        parts: What is to be done: how many numbers of code, or a call of torch.
+    """
 
     def __init__(self, tape: CpuTape) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.tape = tape
-        self._code: list[int] = []
-        self._parts: list[Numbers | Callable[[], object]] = []
-        self._kept: list[object] = []
-        self._sizes: dict[int, int] = {}
+        self.numbers: list[int] = []
+        self.bases: list[int] = []
+        self.form: list[Hashable] = []
+        self.storages: list[Tensor] = []
+        self.reaches: list[tuple[int, int]] = []
+        self.strange: dict[int, Tensor] = {}
+        self._made: set[int] = set()
+        self._places: dict[int, int] = {}
+        self.parts: list[slice | _Call] = []
+        self.wanted: list[Any] = []
+        self.order: list[int] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -204,43 +253,163 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if record is None and _has_parts(func):
             with self:  # `func.decompose` imports torch's compiler for a product
                 return func._op_dk(_OF_PARTS, *args, **kwargs)
+        read = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+        self.strange |= {_storage(each): each for each in read if _storage(each) not in self._made}
         out = func(*args, **kwargs)
         outs = [
             each for each in (out if isinstance(out, tuple | list) else (out,)) if isinstance(each, Tensor)
         ]
-        given = {_storage(each) for each in args if isinstance(each, Tensor)}
+        given = {_storage(each) for each in read}
+        self._made |= {_storage(each) for each in outs} - given
         changes = func._schema.is_mutable
         if not changes and ("empty" in name or all(_storage(each) in given for each in outs)):
             return out  # a view
-        self.keep(args, kwargs, outs)
-        self._sizes |= {_storage(each): each.nbytes for each in outs}
         rest = {name: value for name, value in kwargs.items() if name != "out"}
         made = None if record is None else record(self, outs[0], *args, **rest)
         if made is None:
-            self._end_code()
-            call = partial(func, *args, **kwargs)
-            self._parts.append(call if changes else partial(_again, outs, call))
+            leaves, spec = tree_flatten((args, kwargs))
+            fixed = [] if changes else [self._leaf(each) for each in outs]
+            self.parts.append(_Call(func, [self._leaf(each) for each in leaves], spec, fixed))
         return out if made is None else made
 
     def emit(self, operation: int, *numbers: int | Tensor | None) -> None:
         """Take an operation of the C file down; a tensor stands for its address, None for 0."""
-        self.keep(numbers)
-        values = [each.data_ptr() if isinstance(each, Tensor) else each or 0 for each in numbers]
-        self._code += (operation, len(values) + 2, *values)
+        first = len(self.numbers)
+        self._note(operation, len(numbers) + 2)
+        for each in numbers:
+            if isinstance(each, Tensor):
+                storage, offset, size = self._storage(each), int(each.storage_offset()), each.element_size()
+                self._note(offset * size, base=storage)
+                reach = sum((n - 1) * step for n, step in zip(each.shape, each.stride(), strict=True))
+                self.reaches.append((storage, (offset + reach + 1) * size))
+            else:
+                self._note(each or 0)
+        last = self.parts[-1] if self.parts else None
+        if isinstance(last, slice):
+            first, self.parts = last.start, self.parts[:-1]
+        self.parts.append(slice(first, len(self.numbers)))
+        self.form.append((operation, len(numbers)))
 
-    def keep(self, *things: object) -> None:
-        """Keep what is on the tape alive."""
-        self._kept.append(things)
+    def end(self, wanted: Sequence[Tensor]) -> None:
+        """Note what is wanted of the work."""
+        places: dict[int, int] = {}
+        self.order = [places.setdefault(id(each), len(places)) for each in wanted]
+        self.wanted = [self._leaf(wanted[self.order.index(place)]) for place in range(len(places))]
+        self._note(*(reach for _, reach in self.reaches))
+        for each in wanted:
+            self.strange.pop(_storage(each), None)
+        self._note(*(each.untyped_storage().nbytes() for each in self.storages))
 
-    def replay(self) -> Replay:
-        """The call that carries all of it out again."""
-        self._end_code()
-        return Replay(self.tape.compiled, self._parts, self._kept, sum(self._sizes.values()))
+    def _note(self, *numbers: int, base: int = -1) -> None:
+        self.numbers += numbers
+        self.bases += [base] * len(numbers)
 
-    def _end_code(self) -> None:
-        if self._code:
-            self._parts.append(np.array(self._code, dtype=np.int64))
-            self._code = []
+    def _storage(self, tensor: Tensor) -> int:
+        place = self._places.setdefault(_storage(tensor), len(self.storages))
+        if place == len(self.storages):
+            self.storages.append(tensor)
+        return place
+
+    def _leaf(self, value: Any) -> Any:
+        first = len(self.numbers)
+        if isinstance(value, Tensor) and not value.is_mkldnn:
+            storage = self._storage(value)
+            self._note(int(value.storage_offset()), *value.shape, *value.stride())
+            self.form.append((storage, value.dim(), value.dtype))
+            return _Shaped(first, storage, value.dim(), value)
+        if type(value) is int:
+            self._note(value)
+            return _Number(first)
+        self.form.append(hash(value))
+        return value
+
+
+class Program:
+    """Work recorded for all sizes `n, *others`: its numbers are linear in n, the others, and n times others.
+
+    Raises:
+        ValueReadError: It is other work at other sizes, or reads tensors that it neither makes nor gives.
+    """
+
+    def __init__(self, tape: CpuTape, make: Callable[[Sizes], Work], axes: int) -> None:
+        self._compiled, recordings, terms = tape.compiled, [], []
+        # As many rows as products have where they are not few (`PlainLinear`), and what fits in small tables.
+        one, least = np.eye(axes, dtype=np.int64), np.array([7, *[2] * (axes - 1)])
+        steps = [0 * least, one[0], *(each for other in one[1:] for each in (other, one[0] + other)), least]
+        for step in steps:
+            sizes = tuple((least + step).tolist())
+            work = make(sizes)
+            with _Recorder(tape) as recorder:
+                wanted = work()
+            recorder.end(wanted)
+            recordings.append(recorder)
+            terms.append(_terms(sizes))
+        first = self._first = recordings[0]
+        if any((each.form, each.bases) != (first.form, first.bases) for each in recordings):
+            raise ValueReadError
+        if any(each.strange.keys() != first.strange.keys() for each in recordings):
+            raise ValueReadError
+        table = np.array([each.numbers for each in recordings])
+        fitted = np.linalg.solve(np.array(terms[:-1], dtype=np.float64), table[:-1] - table[0])
+        self._coefficients = np.rint(fitted).astype(np.int64)
+        self._coefficients[0] += table[0]
+        if (np.array(terms) @ self._coefficients != table).any():
+            raise ValueReadError
+        # What all recordings have, such as weights, is no part of one.
+        storages = zip(*(map(_storage, each.storages) for each in recordings), strict=True)
+        shared = [len(set(each)) == 1 for each in storages]
+        whole = [each.untyped_storage() for each in first.storages]
+        self._own = ~np.array([*shared, True])
+        self._addresses = np.array([*(each.data_ptr() for each in whole), 0]) * ~self._own
+        most = [each.nbytes() if alike else sys.maxsize for each, alike in zip(whole, shared, strict=True)]
+        self._limits = np.array([most[storage] for storage, _ in first.reaches])
+        self._bases = np.array(first.bases)
+
+    def at(self, sizes: Sizes) -> Replay | None:
+        """The work at these sizes, with tensors of its own; None where shared ones are too small for them."""
+        numbers = _terms(sizes) @ self._coefficients
+        count = len(self._own) - 1
+        if (numbers[-count - len(self._limits) : -count] > self._limits).any():
+            return None
+        extents = np.zeros(count + 1, dtype=np.int64)
+        np.multiply(-(-numbers[-count:] // _ALIGNED), _ALIGNED, out=extents[:-1], where=self._own[:-1])
+        ends = extents.cumsum()
+        room = torch.empty(int(ends[-1]), dtype=torch.uint8)
+        places = (ends - extents) * self._own
+        code = numbers + (self._addresses + (places + room.data_ptr()) * self._own)[self._bases]
+        plain, starts, views = numbers.tolist(), places.tolist(), dict[torch.dtype, Tensor]()
+
+        def value(leaf: Any) -> Any:
+            if isinstance(leaf, _Number):
+                return plain[leaf.first]
+            if not isinstance(leaf, _Shaped):
+                return leaf
+            first, storage, dim, like = leaf
+            whole, offset, middle = like, plain[first], first + 1 + dim
+            if self._own[storage]:
+                if like.dtype not in views:
+                    views[like.dtype] = room.view(like.dtype)
+                whole = views[like.dtype]
+                offset += starts[storage] // like.element_size()
+            return whole.as_strided(plain[first + 1 : middle], plain[middle : middle + dim], offset)
+
+        parts: list[Numbers | Callable[[], object]] = []
+        for part in self._first.parts:
+            if isinstance(part, slice):
+                parts.append(code[part])
+            else:
+                args, kwargs = tree_unflatten([value(each) for each in part.leaves], part.spec)
+                call = partial(part.func, *args, **kwargs)
+                parts.append(
+                    partial(_again, [value(each) for each in part.outs], call) if part.outs else call
+                )
+        made = [value(leaf) for leaf in self._first.wanted]
+        return Replay(self._compiled, parts, [made[place] for place in self._first.order], (self, room))
+
+
+def _terms(sizes: Sizes) -> Numbers:
+    n, *others = sizes
+    return np.array([1, n, *(each for other in others for each in (other, n * other))])
 
 
 @cache
@@ -282,7 +451,7 @@ def _is_index(tensor: Tensor) -> bool:
 def _map(
     function: str, to: _Recorder, out: Tensor, *inputs: Any, alpha: float = 1, value: float = 1, **other: Any
 ) -> Tensor | None:
-    tensors = [out, *(each if isinstance(each, Tensor) else torch.tensor(float(each)) for each in inputs)]
+    tensors = [out, *(each if isinstance(each, Tensor) else to.tape.number(float(each)) for each in inputs)]
     if (
         alpha != 1
         or value != 1
