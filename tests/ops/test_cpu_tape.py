@@ -166,6 +166,7 @@ def test_what_is_recorded_holds_at_all_sizes():
         program = Program(CpuTape(holder, COMPILED), make, 2)
         for sizes in ((1, 1), (7, 1), (1, 9), (11, 30), (2, 2)):
             replay = program.at(sizes)
+            assert replay is not None
             x, found = replay.tensors
             x.copy_(torch.randn(*sizes, 12))
             replay()

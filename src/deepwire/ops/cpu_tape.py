@@ -5,6 +5,9 @@ one. The tape is the list of what a step did in float32, with the addresses of i
 through it. What it does not know is left to torch, in its place. Sums have another order than torch's, so
 numbers differ by rounding.
 
+Batches come in many sizes. So a step is recorded at a few of them, and what its sizes, strides and places in
+memory are at any other follows from those (`Program`).
+
 Without a C compiler there is no tape (`compiled_c`).
 """
 
@@ -179,7 +182,7 @@ class CpuTape:
 
 
 class ValueReadError(RuntimeError):
-    """Work reads numbers of tensors, or their number decides a shape: it cannot be carried out again."""
+    """Work reads numbers of tensors, or is other work at other sizes: it cannot be carried out again."""
 
 
 _LOOKS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
@@ -232,7 +235,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.storages: list[Tensor] = []
         self.reaches: list[tuple[int, int]] = []
         self.strange: dict[int, Tensor] = {}
-        self._made: set[int] = set()
+        # The tensors too, so that no other takes their addresses.
+        self._made: dict[int, Tensor] = {}
         self._places: dict[int, int] = {}
         self.parts: list[slice | _Call] = []
         self.wanted: list[Any] = []
@@ -260,7 +264,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             each for each in (out if isinstance(out, tuple | list) else (out,)) if isinstance(each, Tensor)
         ]
         given = {_storage(each) for each in read}
-        self._made |= {_storage(each) for each in outs} - given
+        self._made |= {_storage(each): each for each in outs if _storage(each) not in given}
         changes = func._schema.is_mutable
         if not changes and ("empty" in name or all(_storage(each) in given for each in outs)):
             return out  # a view
@@ -344,7 +348,7 @@ class Program:
             recorder.end(wanted)
             recordings.append(recorder)
             terms.append(_terms(sizes))
-        first = self._first = recordings[0]
+        first = recordings[0]
         if any((each.form, each.bases) != (first.form, first.bases) for each in recordings):
             raise ValueReadError
         if any(each.strange.keys() != first.strange.keys() for each in recordings):
@@ -364,6 +368,8 @@ class Program:
         most = [each.nbytes() if alike else sys.maxsize for each, alike in zip(whole, shared, strict=True)]
         self._limits = np.array([most[storage] for storage, _ in first.reaches])
         self._bases = np.array(first.bases)
+        self._parts, self._wanted, self._order = first.parts, first.wanted, first.order
+        self._kept = first.storages
 
     def at(self, sizes: Sizes) -> Replay | None:
         """The work at these sizes, with tensors of its own; None where shared ones are too small for them."""
@@ -394,7 +400,7 @@ class Program:
             return whole.as_strided(plain[first + 1 : middle], plain[middle : middle + dim], offset)
 
         parts: list[Numbers | Callable[[], object]] = []
-        for part in self._first.parts:
+        for part in self._parts:
             if isinstance(part, slice):
                 parts.append(code[part])
             else:
@@ -403,8 +409,8 @@ class Program:
                 parts.append(
                     partial(_again, [value(each) for each in part.outs], call) if part.outs else call
                 )
-        made = [value(leaf) for leaf in self._first.wanted]
-        return Replay(self._compiled, parts, [made[place] for place in self._first.order], (self, room))
+        made = [value(leaf) for leaf in self._wanted]
+        return Replay(self._compiled, parts, [made[place] for place in self._order], (self, room))
 
 
 def _terms(sizes: Sizes) -> Numbers:
