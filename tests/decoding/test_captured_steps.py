@@ -134,8 +134,12 @@ def answers(model, sources, toys, **settings):
 
 def programs(captured):
     """The steps that a tape has recorded."""
-    known = captured._captured.items()
-    return [kind for kind, each in known if isinstance(each, cpu_tape.Program) and kind != "start"]
+    known = captured._programs.items()
+    return [
+        kind
+        for kind, each in known
+        if isinstance(each, cpu_tape.Program) and not isinstance(kind, torch.Size)
+    ]
 
 
 SEARCHES: Mapping[str, Mapping[str, object]] = {

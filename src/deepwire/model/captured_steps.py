@@ -1,4 +1,4 @@
-"""Decoder steps that are captured once for each shape, and replayed as one from then on.
+"""Decoder steps that are captured once, on a GPU for each shape, and replayed as one from then on.
 
 A step of a decoder is a hundred small kernels or more, and a device is done with each of them sooner than
 Python can launch the next. A replay launches them all at once: as a CUDA graph on a GPU, as a tape
@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from deepwire.errors import DeepwireError
 from deepwire.model.cross_attention import Layers
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import EncoderDecoder
@@ -158,12 +159,12 @@ class CapturedModel:
     def __init__(self, model: TranslationModel, capture: GraphCapture | CpuTape) -> None:
         self._model = model
         self._lock = Lock()
-        # What reads values, of parts of other packages, and so is not captured.
-        self._reading: set[str] = set()
-        self._started: DecoderState | None = None
         self._capture: GraphCapture | CpuTape | None = capture
-        # A number: of uncaptured steps so far. Least recently used first.
-        self._captured: OrderedDict[Hashable, _CapturedStep | Program | int] = OrderedDict()
+        # A number: how often it ran as it is so far. On a GPU least recently used first.
+        self._captured: OrderedDict[Hashable, _CapturedStep | int] = OrderedDict()
+        # None: it cannot be recorded.
+        self._programs: dict[Hashable, Program | int | None] = {}
+        self._started: dict[torch.Size, tuple[Replay, DecoderState]] = {}
 
     @torch.inference_mode()
     def start(
@@ -175,13 +176,12 @@ class CapturedModel:
         if capture is None or (isinstance(capture, CpuTape) and count > capture.most):
             return self._model.start(source, languages=languages, prompt=prompt)
         padded = not isinstance(capture, CpuTape)
+        longer = torch.nn.functional.pad(source, (0, -length % _LENGTH_STEP), value=self._model.pad_id)
         if isinstance(capture, CpuTape):
-            if source.numel() <= _FEW_TOKENS and languages is None and prompt is None:
-                state = self._recorded_start(source, capture)
+            if longer.numel() <= _FEW_TOKENS and languages is None and prompt is None:
+                state = self._recorded_start(longer, capture)
         else:
-            missing = -length % _LENGTH_STEP
-            source = torch.nn.functional.pad(source, (0, missing), value=self._model.pad_id)
-            source = _pad_to_power_of_two(source)
+            source = _pad_to_power_of_two(longer)
             if languages is not None and languages.numel() == count:
                 languages = _pad_to_power_of_two(languages)
             prompt = None if prompt is None else _pad_to_power_of_two(prompt)
@@ -190,36 +190,28 @@ class CapturedModel:
         return CapturedState(**vars(state), padded=padded, count=count)
 
     def _recorded_start(self, source: Tensor, tape: CpuTape) -> DecoderState | None:
-        """`start` without more than sources; None: it is not recorded."""
+        """`start` without more than sources; None: it is not recorded. Each shape has a record of its own."""
         # A model without an encoder looks at the lengths of its sources.
-        if "start" in self._reading or not isinstance(self._model, EncoderDecoder):
+        if not isinstance(self._model, EncoderDecoder):
             return None
+        shape, fixed, made = source.shape, source.clone(), list[DecoderState]()
 
-        def make(sizes: Sizes) -> Work:
-            fixed = source.new_ones(sizes)
+        def work() -> list[Tensor]:
+            with few_shapes():
+                made.append(self._model.start(fixed))
+            return [fixed, *_tensors(made[0])]
 
-            def work() -> list[Tensor]:
-                with few_shapes():
-                    self._started = self._model.start(fixed)
-                return [fixed, *_tensors(self._started)]
-
-            return work
-
-        try:
-            with self._lock:
-                program = self._program("start", tape, make, 2)
-        except ValueReadError:
-            self._reading.add("start")
-            return None
-        replay = None if program is None else program.at(tuple(source.shape))
-        if replay is None:
-            return None
-        fixed, *made = replay.tensors
-        fixed.copy_(source)
-        replay()
-        tensors, like = iter(made), cast("DecoderState", self._started)
-        like = replace(like.at(CacheIndex(len(source))), sentences=len(source))
-        return like.mapped(lambda _: next(tensors))
+        with self._lock:
+            if shape not in self._started:
+                program = self._program(shape, tape, lambda _: work, 0, 1)
+                replay = None if program is None else program.at(())
+                if replay is None:
+                    return None
+                self._started[shape] = replay, made[0]
+            replay, state = self._started[shape]
+            replay.tensors[0].copy_(source)
+            replay()
+            return state.mapped(torch.clone)
 
     def step(
         self, tokens: Tensor, state: DecoderState, beam: BeamSteps | None = None
@@ -233,13 +225,8 @@ class CapturedModel:
         index, rows = state.index, tokens.numel()
         if index.used + index.width > index.capacity:
             state = state.ensure_capacity(1 if state.padded else max(1, _ROOM // index.width))
-        captured = None
-        if "step" not in self._reading:
-            try:
-                with self._lock:
-                    captured = self._captured_step(tokens, state, self._capture)
-            except ValueReadError:
-                self._reading.add("step")
+        with self._lock:
+            captured = self._captured_step(tokens, state, self._capture)
         if captured is None:
             padded = torch.cat([tokens, tokens[:1].expand(state.rows - rows)])
             log_probs, following = self._model.step(padded, state)
@@ -252,13 +239,16 @@ class CapturedModel:
         return log_probs if rows == state.rows else log_probs[:rows], following
 
     def _program(
-        self, kind: Hashable, tape: CpuTape, make: Callable[[Sizes], Work], axes: int
+        self, kind: Hashable, tape: CpuTape, make: Callable[[Sizes], Work], axes: int, patience: int
     ) -> Program | None:
-        """Recorded work of a kind, for all sizes; None as long as there was little of it."""
-        known = self._captured.get(kind, 0)
+        """Recorded work of a kind; None until it ran as it is so often, and where it cannot be recorded."""
+        known = self._programs.get(kind, 0)
         if isinstance(known, int):
-            known = Program(tape, make, axes) if known == PATIENCE else known + 1
-            self._captured[kind] = known
+            try:
+                known = Program(tape, make, axes) if known == patience else known + 1
+            except (ValueReadError, DeepwireError):  # it reads values, or knows no positions of that size
+                known = None
+            self._programs[kind] = known
         return known if isinstance(known, Program) else None
 
     def _captured_step(
@@ -272,13 +262,15 @@ class CapturedModel:
         if captured is not None and captured.sizes == _sizes(state):
             return captured
         if isinstance(capture, CpuTape):
-            program = self._program(_kind(state), capture, partial(_step_work, self._model, tokens, state), 3)
+            make = partial(_step_work, self._model, tokens, state)
+            program = self._program(_kind(state), capture, make, 3, PATIENCE)
             if program is None:
                 return None
             memory = state.context.memory
             length, pages = memory[0].bias.size(-1) if memory else 0, state.index.capacity // CAPACITY_STEP
             replay = program.at((state.sentences, length, pages))
-            return None if replay is None else _CapturedStep(state, replay.tensors, replay)
+            captured = None if replay is None else _CapturedStep(state, replay.tensors, replay)
+            return captured if captured is not None and captured.fits(state) else None
         shape = _shape(state)
         step = self._captured.get(shape, 0)
         if isinstance(step, _CapturedStep) and not step.is_free_for(state.batch):
@@ -325,7 +317,7 @@ class CapturedModel:
     def _with_model(self, model: TranslationModel, capture: GraphCapture | CpuTape | None) -> Self:
         other = copy(self)
         other._model, other._capture, other._captured = model, capture, OrderedDict()
-        other._reading = set()
+        other._programs, other._started = {}, {}
         return other
 
 
@@ -387,12 +379,9 @@ class _CapturedStep:
         self._tokens, position, slots, *rest = tensors
         self._graph_step = GraphStep(position, slots)
         self._row_slots = torch.arange(state.index.width, device=slots.device)
-        present = _tensors(state)
-        count = len(present)
+        count = len(_tensors(state))
         self._vectors = rest.pop(0) if len(rest) > 2 * count + 1 else None
         self._inputs, self._log_probs, made = rest[:count], rest[count], iter(rest[count + 1 :])
-        if any(fixed.shape != each.shape for fixed, each in zip(self._inputs, present, strict=True)):
-            raise ValueReadError
         after = state.mapped(lambda _: next(made))
         # Not the state itself, which keeps the batch.
         self._context, self._states = after.context, after.states
@@ -434,6 +423,10 @@ class _CapturedStep:
             states=len(self._moves),
         )
         return True
+
+    def fits(self, state: DecoderState) -> bool:
+        """Whether a state has the shape that is read here."""
+        return all(each.shape == own.shape for each, own in zip(_tensors(state), self._inputs, strict=True))
 
     def is_free_for(self, batch: _BatchToken) -> bool:
         """Whether no other batch lies here."""

@@ -129,6 +129,7 @@ static void elementwise(const i64 *c) {
     i64 axes = c[1], at[6] = {0}, last = axes - 1;
     const i64 *sizes = c + 6, *s[4];
     float *p[4];
+    for (i64 axis = 0; axis < axes; axis++) if (sizes[axis] < 1) return;
     for (int k = 0; k < 4; k++) p[k] = P(float, c[2 + k]), s[k] = sizes + axes * (1 + k);
     for (;;) {
         map(c[0], sizes[last], p[0], p[1], p[2], p[3], s[0][last], s[1][last], s[2][last], s[3][last]);

@@ -146,7 +146,7 @@ class CpuTape:
         self._numbers: dict[int, Tensor] = {}
 
     def number(self, value: float) -> Tensor:
-        """A tensor of all recordings that holds it."""
+        """A tensor that holds it, the same in all recordings."""
         return self._numbers.setdefault(_bits(value), torch.tensor(value))
 
     def panels(self, weight: Tensor) -> Tensor | None:
@@ -220,7 +220,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         bases: The storage that each number is an address in, or -1.
         form: The rest, which recordings at all sizes have in common.
         storages: A tensor of each, in the order in which they are met.
-        reaches: Of each tensor in the code its storage, and the first byte behind it.
+        spans: Of each tensor its storage, its first byte, and the first behind it.
         strange: Storages that are read, and that nothing recorded has made.
         wanted, order: What is wanted, each once, and where it stands there.
         parts: What is to be done: how many numbers of code, or a call of torch.
@@ -233,7 +233,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.bases: list[int] = []
         self.form: list[Hashable] = []
         self.storages: list[Tensor] = []
-        self.reaches: list[tuple[int, int]] = []
+        self.spans: list[tuple[int, int, int]] = []
         self.strange: dict[int, Tensor] = {}
         # The tensors too, so that no other takes their addresses.
         self._made: dict[int, Tensor] = {}
@@ -276,18 +276,23 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.parts.append(_Call(func, [self._leaf(each) for each in leaves], spec, fixed))
         return out if made is None else made
 
-    def emit(self, operation: int, *numbers: int | Tensor | None) -> None:
-        """Take an operation of the C file down; a tensor stands for its address, None for 0."""
+    def number(self, value: float) -> Tensor:
+        """A tensor that holds a number, which is the same at all sizes."""
+        self.form.append(value)
+        return self.tape.number(value)
+
+    def emit(self, operation: int, *numbers: Any) -> None:
+        """Take an operation of the C file down: the addresses of tensors, the bits of floats, 0 for None."""
         first = len(self.numbers)
         self._note(operation, len(numbers) + 2)
         for each in numbers:
             if isinstance(each, Tensor):
-                storage, offset, size = self._storage(each), int(each.storage_offset()), each.element_size()
-                self._note(offset * size, base=storage)
-                reach = sum((n - 1) * step for n, step in zip(each.shape, each.stride(), strict=True))
-                self.reaches.append((storage, (offset + reach + 1) * size))
+                self._note(int(each.storage_offset()) * each.element_size(), base=self._met(each))
+            elif isinstance(each, float):
+                self._note(_bits(each))
+                self.form.append(each)
             else:
-                self._note(each or 0)
+                self._note(int(each or 0))
         last = self.parts[-1] if self.parts else None
         if isinstance(last, slice):
             first, self.parts = last.start, self.parts[:-1]
@@ -299,48 +304,59 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         places: dict[int, int] = {}
         self.order = [places.setdefault(id(each), len(places)) for each in wanted]
         self.wanted = [self._leaf(wanted[self.order.index(place)]) for place in range(len(places))]
-        self._note(*(reach for _, reach in self.reaches))
         for each in wanted:
             self.strange.pop(_storage(each), None)
+        for _, *span in self.spans:
+            self._note(*span)
         self._note(*(each.untyped_storage().nbytes() for each in self.storages))
 
     def _note(self, *numbers: int, base: int = -1) -> None:
         self.numbers += numbers
         self.bases += [base] * len(numbers)
 
-    def _storage(self, tensor: Tensor) -> int:
+    def _met(self, tensor: Tensor) -> int:
+        """The place of its storage."""
+        if tensor.is_conj() or tensor.is_neg():
+            raise ValueReadError  # no numbers lie there
         place = self._places.setdefault(_storage(tensor), len(self.storages))
         if place == len(self.storages):
             self.storages.append(tensor)
+        first, size = int(tensor.storage_offset()), tensor.element_size()
+        reach = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+        self.spans.append((place, first * size, (first + reach + 1) * size))
         return place
 
     def _leaf(self, value: Any) -> Any:
         first = len(self.numbers)
         if isinstance(value, Tensor) and not value.is_mkldnn:
-            storage = self._storage(value)
+            storage = self._met(value)
             self._note(int(value.storage_offset()), *value.shape, *value.stride())
             self.form.append((storage, value.dim(), value.dtype))
             return _Shaped(first, storage, value.dim(), value)
         if type(value) is int:
             self._note(value)
             return _Number(first)
-        self.form.append(hash(value))
+        self.form.append(value if isinstance(value, float) else hash(value))
         return value
 
 
 class Program:
-    """Work recorded for all sizes `n, *others`: its numbers are linear in n, the others, and n times others.
+    """Recorded work, for sizes `n, *others`: its numbers are linear in n, the others, and n times each other.
+
+    That is checked at one size far away. Work without sizes has one record, whose tensors are its own.
 
     Raises:
-        ValueReadError: It is other work at other sizes, or reads tensors that it neither makes nor gives.
+        ValueReadError: It is other work there, or reads what it neither makes nor gives, and what is not the
+            same everywhere.
     """
 
     def __init__(self, tape: CpuTape, make: Callable[[Sizes], Work], axes: int) -> None:
         self._compiled, recordings, terms = tape.compiled, [], []
         # As many rows as products have where they are not few (`PlainLinear`), and what fits in small tables.
-        one, least = np.eye(axes, dtype=np.int64), np.array([7, *[2] * (axes - 1)])
-        steps = [0 * least, one[0], *(each for other in one[1:] for each in (other, one[0] + other)), least]
-        for step in steps:
+        one, least = np.eye(axes, dtype=np.int64), np.array([7, 2, 2], dtype=np.int64)[:axes]
+        steps = [0 * least, *one[:1], *(each for other in one[1:] for each in (other, one[0] + other))]
+        far = [np.array([9, 18, 31])[:axes]] if axes else []
+        for step in [*steps, *far]:
             sizes = tuple((least + step).tolist())
             work = make(sizes)
             with _Recorder(tape) as recorder:
@@ -349,12 +365,13 @@ class Program:
             recordings.append(recorder)
             terms.append(_terms(sizes))
         first = recordings[0]
-        if any((each.form, each.bases) != (first.form, first.bases) for each in recordings):
-            raise ValueReadError
-        if any(each.strange.keys() != first.strange.keys() for each in recordings):
+        strange, form = first.strange.keys(), (first.form, first.bases)
+        if any(each.strange.keys() != strange or (each.form, each.bases) != form for each in recordings):
             raise ValueReadError
         table = np.array([each.numbers for each in recordings])
-        fitted = np.linalg.solve(np.array(terms[:-1], dtype=np.float64), table[:-1] - table[0])
+        fitted = np.linalg.solve(
+            np.array(terms[: len(steps)], dtype=np.float64), table[: len(steps)] - table[0]
+        )
         self._coefficients = np.rint(fitted).astype(np.int64)
         self._coefficients[0] += table[0]
         if (np.array(terms) @ self._coefficients != table).any():
@@ -366,7 +383,7 @@ class Program:
         self._own = ~np.array([*shared, True])
         self._addresses = np.array([*(each.data_ptr() for each in whole), 0]) * ~self._own
         most = [each.nbytes() if alike else sys.maxsize for each, alike in zip(whole, shared, strict=True)]
-        self._limits = np.array([most[storage] for storage, _ in first.reaches])
+        self._limits = np.array([most[storage] for storage, *_ in first.spans])
         self._bases = np.array(first.bases)
         self._parts, self._wanted, self._order = first.parts, first.wanted, first.order
         self._kept = first.storages
@@ -375,7 +392,8 @@ class Program:
         """The work at these sizes, with tensors of its own; None where shared ones are too small for them."""
         numbers = _terms(sizes) @ self._coefficients
         count = len(self._own) - 1
-        if (numbers[-count - len(self._limits) : -count] > self._limits).any():
+        begins, ends = numbers[-count - 2 * len(self._limits) : -count].reshape(-1, 2).T
+        if (begins < 0).any() or (ends > self._limits).any():
             return None
         extents = np.zeros(count + 1, dtype=np.int64)
         np.multiply(-(-numbers[-count:] // _ALIGNED), _ALIGNED, out=extents[:-1], where=self._own[:-1])
@@ -414,8 +432,8 @@ class Program:
 
 
 def _terms(sizes: Sizes) -> Numbers:
-    n, *others = sizes
-    return np.array([1, n, *(each for other in others for each in (other, n * other))])
+    n, others = sizes[:1], sizes[1:]
+    return np.array([1, *n, *(each for other in others for each in (other, n[0] * other))])
 
 
 @cache
@@ -457,16 +475,12 @@ def _is_index(tensor: Tensor) -> bool:
 def _map(
     function: str, to: _Recorder, out: Tensor, *inputs: Any, alpha: float = 1, value: float = 1, **other: Any
 ) -> Tensor | None:
-    tensors = [out, *(each if isinstance(each, Tensor) else to.tape.number(float(each)) for each in inputs)]
-    if (
-        alpha != 1
-        or value != 1
-        or len(tensors) > 4
-        or any(other.get(name) for name in ("approximate", "rounding_mode"))
-    ):
+    given = (out, *inputs)
+    if any(isinstance(each, Tensor) and each.dtype != torch.float32 for each in given) or len(given) > 4:
         return None
-    if any(each.dtype != torch.float32 for each in tensors):
+    if alpha != 1 or value != 1 or any(other.get(name) for name in ("approximate", "rounding_mode")):
         return None
+    tensors = [each if isinstance(each, Tensor) else to.number(float(each)) for each in given]
     # torch.broadcast_shapes imports torch's compiler.
     shape = np.broadcast_shapes(*(each.shape for each in tensors))
     axes: list[tuple[int, ...]] = []
@@ -578,7 +592,7 @@ def _linear_of_bytes(
     rows, inputs = x.numel() // x.size(-1), x.size(-1)
     room = torch.zeros(rows, inputs + -inputs % 4, dtype=torch.uint8)
     # torch divides by the float32 of the size of a level, too.
-    to.emit(_BYTES, x, *parts, out, room, rows, inputs, out.size(-1), _bits(float(1 / np.float32(level))))
+    to.emit(_BYTES, x, *parts, out, room, rows, inputs, out.size(-1), float(1 / np.float32(level)))
     return out
 
 
@@ -605,7 +619,7 @@ def _attention(
     room = torch.empty(2 * k.size(2), dtype=torch.int64)
     strides = (s for each in (q, k, v, mask, out) for s in ((0, 0, 0) if each is None else each.stride()[:3]))
     sizes = (*q.shape[:3], k.size(2), q.size(3), q.size(1) // k.size(1))
-    to.emit(_ATTENTION, q, k, v, mask, out, room, *sizes, *strides, _bits(scale or q.size(3) ** -0.5))
+    to.emit(_ATTENTION, q, k, v, mask, out, room, *sizes, *strides, scale or q.size(3) ** -0.5)
     return out
 
 
@@ -639,7 +653,7 @@ def _layer_norm(
 ) -> Tensor | None:
     if len(shape) != 1 or eps is None or not _rowwise(x, out, weight, bias):
         return None
-    to.emit(_NORM, x, weight, bias, out, x.numel() // shape[0], shape[0], _bits(eps), mean)
+    to.emit(_NORM, x, weight, bias, out, x.numel() // shape[0], shape[0], float(eps), mean)
     return out
 
 
