@@ -194,6 +194,7 @@ def test_a_search_in_c_heeds_all_settings(toys, taken, settings, batch):
         config = DecodingConfig.model_validate(settings)
         plain, found = (generate(each, inputs, config) for each in (model, captured))
         assert [[one.ids for one in each] for each in found] == [[one.ids for one in each] for each in plain]
+    assert captured._started
     assert sum(taken) > 5 or {"no_repeat_ngram", "unknown_penalty"} & settings.keys()
 
 

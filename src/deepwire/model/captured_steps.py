@@ -160,7 +160,7 @@ class CapturedModel:
         self._model = model
         self._lock = Lock()
         self._capture: GraphCapture | CpuTape | None = capture
-        # A number: how often it ran as it is so far. On a GPU least recently used first.
+        # How often it ran as it is; on a GPU least recently used first, on a CPU the last of its kind.
         self._captured: OrderedDict[Hashable, _CapturedStep | int] = OrderedDict()
         # None: it cannot be recorded.
         self._programs: dict[Hashable, Program | int | None] = {}
@@ -262,15 +262,10 @@ class CapturedModel:
         if captured is not None and captured.sizes == _sizes(state):
             return captured
         if isinstance(capture, CpuTape):
-            make = partial(_step_work, self._model, tokens, state)
-            program = self._program(_kind(state), capture, make, 3, PATIENCE)
-            if program is None:
-                return None
-            memory = state.context.memory
-            length, pages = memory[0].bias.size(-1) if memory else 0, state.index.capacity // CAPACITY_STEP
-            replay = program.at((state.sentences, length, pages))
-            captured = None if replay is None else _CapturedStep(state, replay.tensors, replay)
-            return captured if captured is not None and captured.fits(state) else None
+            recorded = self._recorded_step(tokens, state, capture)
+            if recorded is not None:
+                recorded.reserve(state.batch)
+            return recorded
         shape = _shape(state)
         step = self._captured.get(shape, 0)
         if isinstance(step, _CapturedStep) and not step.is_free_for(state.batch):
@@ -284,6 +279,21 @@ class CapturedModel:
         if not isinstance(step, _CapturedStep):
             return None
         step.reserve(state.batch)
+        return step
+
+    def _recorded_step(self, tokens: Tensor, state: CapturedState, tape: CpuTape) -> _CapturedStep | None:
+        """The step at the sizes of a state: the last one, where its batch is over, or else a new one."""
+        kind, make = _kind(state), partial(_step_work, self._model, tokens, state)
+        program, last = self._program(kind, tape, make, 3, PATIENCE), self._captured.get(kind)
+        if isinstance(last, _CapturedStep) and last.is_free_for(state.batch) and last.fits(state):
+            return last
+        memory = state.context.memory
+        length, pages = memory[0].bias.size(-1) if memory else 0, state.index.capacity // CAPACITY_STEP
+        replay = None if program is None else program.at((state.sentences, length, pages))
+        step = None if replay is None else _CapturedStep(state, replay.tensors, replay)
+        if step is None or not step.fits(state):
+            return None
+        self._captured[kind] = step
         return step
 
     def score(
@@ -426,7 +436,8 @@ class _CapturedStep:
 
     def fits(self, state: DecoderState) -> bool:
         """Whether a state has the shape that is read here."""
-        return all(each.shape == own.shape for each, own in zip(_tensors(state), self._inputs, strict=True))
+        pairs = zip(_tensors(state), self._inputs, strict=True)
+        return self.sizes == _sizes(state) and all(each.shape == own.shape for each, own in pairs)
 
     def is_free_for(self, batch: _BatchToken) -> bool:
         """Whether no other batch lies here."""

@@ -322,7 +322,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if place == len(self.storages):
             self.storages.append(tensor)
         first, size = int(tensor.storage_offset()), tensor.element_size()
-        reach = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+        pairs = zip(tensor.shape, tensor.stride(), strict=True)
+        reach = sum((n - 1) * step for n, step in pairs) if tensor.numel() else -1
         self.spans.append((place, first * size, (first + reach + 1) * size))
         return place
 
