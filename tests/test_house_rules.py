@@ -114,7 +114,7 @@ MOST_LINES_OF_ROOMS = {
     "serve": 6_068,
     "lab": 6_389,
 }
-MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 69_343, 328, 44_550
+MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 69_344, 328, 44_550
 
 
 def lines_of(paths: Iterable[Path]) -> int:

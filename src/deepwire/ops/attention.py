@@ -206,7 +206,7 @@ def finite_bias(bias: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _prefers_plain(q: Tensor, k: Tensor, dropout: float) -> bool:
-    if q.device.type != "cpu" or _FEW_SHAPES.get():
+    if q.device.type != "cpu":
         return False
     if dropout > 0:
         return True
@@ -214,7 +214,8 @@ def _prefers_plain(q: Tensor, k: Tensor, dropout: float) -> bool:
         # A graph serves every length.
         return torch.compiler.is_compiling() or q.size(-2) * k.size(-2) <= PLAIN_SCORES
     onednn = q.dtype == torch.bfloat16 or torch.get_float32_matmul_precision() != "highest"
-    return onednn and q.shape[:-1].numel() * k.size(-2) in ONEDNN_SCORES
+    onednn = onednn and q.shape[:-1].numel() * k.size(-2) in ONEDNN_SCORES
+    return onednn and (torch.compiler.is_compiling() or not _FEW_SHAPES.get())
 
 
 def _takes_spans(q: Tensor, v: Tensor) -> bool:

@@ -204,7 +204,7 @@ class _Number(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """What is left to torch; results of operations that change nothing given are copied to `outs`."""
+    """An operation left to torch; where it changes nothing that it is given, its results are copied to `outs`."""
 
     func: Any
     leaves: list[Any]
