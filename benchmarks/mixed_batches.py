@@ -3,7 +3,8 @@
     python benchmarks/mixed_batches.py MODEL --text FILE [--batches 240] [--most 8] [--seed 1]
 
 A batch has one to `--most` texts, each half a line of FILE, a line, or two. Prints seconds of CPU time for
-each third of the batches, the peak of memory, and a digest of the translations. One thread, as on a small server.
+each third of the batches, the peak of memory, and a digest of the translations. One thread, as on a small
+server.
 """
 
 from __future__ import annotations
