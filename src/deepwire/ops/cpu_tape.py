@@ -204,7 +204,7 @@ class _Number(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """An operation left to torch; where it changes nothing that it is given, its results are copied to `outs`."""
+    """An operation left to torch; if it changes nothing given, its results are copied to `outs`."""
 
     func: Any
     leaves: list[Any]
